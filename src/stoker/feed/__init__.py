@@ -1,0 +1,1 @@
+"""When: which worker makes which batch, and when it is handed out."""

@@ -1,0 +1,98 @@
+"""The helper thread that copies batches into page-locked memory.
+
+As in torch, pinning is a copy: handing out page-locked slots would let a slot be refilled
+under a copy to the device that has not finished.
+
+Guarantees
+    - Whatever fails in the thread surfaces as itself, in place of the batch it belongs to.
+    - The thread is ours alone: it ends with `close`, and is started after the workers.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._utils import ExceptionWrapper
+from torch.utils.data._utils.pin_memory import pin_memory
+
+from stoker.workers.messages import Made
+from stoker.workers.process import ProcessPool
+
+
+@dataclass
+class Pinned:
+    """A batch in page-locked memory, or, in its place, the error."""
+
+    epoch: int
+    number: int
+    worker: int
+    batch: Any
+
+
+class PinFailed(Pinned):
+    """A batch that could not be opened or pinned."""
+
+    def reraise(self) -> None:
+        """Raises what the thread caught, with its traceback."""
+        self.batch.reraise()
+
+
+class Pinner:
+    """Opens and pins batches in a thread.
+
+    Args:
+        pool: Opens the batches.
+        device: The accelerator's type, as `torch.accelerator` names it.
+
+    Attributes:
+        connection: Can be read when `collect` has something.
+    """
+
+    def __init__(self, pool: ProcessPool, device: str | None) -> None:
+        self._pool = pool
+        self._device = device
+        self.connection, self._wake = multiprocessing.Pipe(duplex=False)
+        self._waiting: queue.SimpleQueue[tuple[int, Made] | None] = queue.SimpleQueue()
+        self._pinned: deque[Pinned] = deque()
+        self._index = torch.accelerator.current_device_index()
+        self._thread = threading.Thread(target=self._run, name="stoker-pin", daemon=True)
+        self._thread.start()
+
+    def submit(self, worker: int, made: Made) -> None:
+        """Gives the thread a batch. Does not block."""
+        self._waiting.put((worker, made))
+
+    def collect(self) -> list[Pinned]:
+        """What is done since the last time. Call when `connection` can be read."""
+        self.connection.recv_bytes()
+        return [self._pinned.popleft()]
+
+    def close(self) -> None:
+        """Ends the thread after the batch it is at."""
+        if self._thread.is_alive():
+            self._waiting.put(None)
+            self._thread.join()
+        self.connection.close()
+        self._wake.close()
+
+    def _run(self) -> None:
+        torch.accelerator.set_device_index(self._index)
+        while (item := self._waiting.get()) is not None:
+            worker, made = item
+            self._pinned.append(self._pin(worker, made))
+            self._wake.send_bytes(b".")
+            del item, made
+
+    def _pin(self, worker: int, made: Made) -> Pinned:
+        try:
+            batch = pin_memory(self._pool.open(worker, made.shipment), self._device)
+            return Pinned(made.epoch, made.number, worker, batch)
+        except Exception:
+            where = f"in pin memory thread for device {self._index}, batch {made.number}"
+            return PinFailed(made.epoch, made.number, worker, ExceptionWrapper(where=where))

@@ -1,0 +1,1 @@
+"""What the machine has: each number with its source."""

@@ -1,0 +1,1 @@
+"""How a batch crosses from a worker to the main process."""

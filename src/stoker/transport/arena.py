@@ -1,0 +1,274 @@
+"""Slots: recycled memory that batches are made in.
+
+A slot belongs to the worker that made it; the main process attaches it once and then
+leases it batch after batch. Who may touch a slot when::
+
+                    begin             commit, sent
+    worker:   free --------> filling --------------> lent ---------------+
+                ^                                     :                  |
+                |   release(id), sent with a task     : same memory      |
+                +-------------------------------------:---- released <---+
+    main:                              attached, leased -> last view gone
+
+Guarantees
+    - A slot is filled only when nobody in the main process can see it (its release was
+      received) and nobody in the worker can (its last lease there is gone): what a consumer
+      or a data set keeps never changes under it.
+    - A batch that outgrows its slot moves to a larger one and the small one is retired.
+    - Finalizers only append to a deque: they take no lock and may run anywhere.
+
+`WorkerArena` lives in the worker, `LentSlots` in the main process, `PrivateArena` in a
+process that keeps its batches for itself. They are for one thread each, but for
+`LentSlots.open` and the end of a lease, which may happen in any.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import weakref
+from collections import deque
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+from stoker.transport.layout import ALIGNMENT_BYTES, SMALL_BYTES, Envelope, Packing, unpack
+from stoker.transport.shm import AttachedSegment, Kind, OwnedSegment, PrivateSegment
+
+_ROUND_BYTES = 64 * 1024
+
+
+class NewSlot(NamedTuple):
+    """Tells the main process of a slot it has to attach: number, name or None, size."""
+
+    slot: int
+    name: str | None
+    size_bytes: int
+
+
+class Shipment(NamedTuple):
+    """A batch ready to cross.
+
+    Attributes:
+        slot: The slot its memory lies in, or None when the envelope carries it.
+        new: Set when that slot has not been attached yet.
+        retired: Slots that will not be used again.
+        envelope: The rest.
+    """
+
+    slot: int | None
+    new: NewSlot | None
+    retired: tuple[int, ...]
+    envelope: Envelope
+
+
+class WorkerArena:
+    """The slots of one worker, on the worker's side.
+
+    Args:
+        kind: The kind of segment to make.
+    """
+
+    def __init__(self, kind: Kind) -> None:
+        self._kind: Kind = kind
+        self._slots: dict[int, OwnedSegment] = {}
+        self._free: set[int] = set()
+        self._seen: dict[int, weakref.ref[Any]] = {}
+        self._made = 0
+        self._filling: int | None = None
+        self._lease: Any = None
+        self._cursor = 0
+
+    def begin(self) -> None:
+        """Chooses the slot for the next batch, if there is a free one."""
+        self._cursor = 0
+        clean = [slot for slot in self._free if self._seen[slot]() is None]
+        if not clean:
+            self._filling = None
+            return
+        self._filling = max(clean, key=lambda slot: self._slots[slot].size_bytes)
+        self._free.discard(self._filling)
+        self._lease = self._slots[self._filling].lease()
+
+    def allocate(self, size_bytes: int) -> tuple[Any, int] | None:
+        """Room for a collated tensor in the slot being filled.
+
+        Returns:
+            The slot's memory and an aligned offset into it in bytes, or None when there is
+            no slot yet or it is too small.
+        """
+        if self._lease is None or self._filling is None:
+            return None
+        offset = -(-self._cursor // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        if offset + size_bytes > self._slots[self._filling].size_bytes:
+            return None
+        self._cursor = offset + size_bytes
+        return self._lease, offset
+
+    def commit(self, batch: object) -> Shipment:
+        """Packs a batch, in its slot where it can.
+
+        Raises:
+            Exception: What pickle raises for a batch it cannot carry; call `abort` then.
+            TransportError: There is no memory for a slot.
+        """
+        packing = Packing(batch, self._home(), self._cursor)
+        if packing.end <= SMALL_BYTES and not packing.in_home:
+            memory = bytearray(packing.end)
+            if packing.placed:
+                packing.write(memory, same_slot=False)
+            self.abort()
+            return Shipment(None, None, (), packing.envelope(bytes(memory)))
+        if self._filling is not None and packing.end <= self._slots[self._filling].size_bytes:
+            packing.write(self._lease, same_slot=True)
+            return self._lend(None, (), packing)
+        return self._outgrow(packing)
+
+    def _outgrow(self, packing: Packing) -> Shipment:
+        old = self._filling
+        need = packing.end if old is None else packing.end * 5 // 4
+        largest = max((slot.size_bytes for slot in self._slots.values()), default=0)
+        size_bytes = -(-max(need, largest) // _ROUND_BYTES) * _ROUND_BYTES
+        segment = OwnedSegment(self._kind, size_bytes)
+        lease = segment.lease()
+        packing.write(lease, same_slot=False)
+        retired: tuple[int, ...] = ()
+        if old is not None:
+            self._slots.pop(old).close()
+            del self._seen[old]
+            retired = (old,)
+        self._made += 1
+        self._slots[self._made], self._filling, self._lease = segment, self._made, lease
+        return self._lend(NewSlot(self._made, segment.name, size_bytes), retired, packing)
+
+    def _lend(self, new: NewSlot | None, retired: tuple[int, ...], packing: Packing) -> Shipment:
+        slot = self._filling
+        assert slot is not None
+        self._seen[slot] = weakref.ref(self._lease)
+        self._filling = self._lease = None
+        return Shipment(slot, new, retired, packing.envelope(None))
+
+    def hand_over(self, new: NewSlot, connection: Connection, pid: int | None) -> None:
+        """Sends what follows the message that tells of a new slot."""
+        self._slots[new.slot].hand_over(connection, pid)
+
+    def abort(self) -> None:
+        """Gives the slot being filled back: its batch is not sent, or not in it."""
+        if self._filling is not None:
+            self._seen[self._filling] = weakref.ref(self._lease)
+            self._free.add(self._filling)
+        self._filling = self._lease = None
+
+    def release(self, slots: tuple[int, ...]) -> None:
+        """The main process can't see these slots any more."""
+        self._free.update(slot for slot in slots if slot in self._slots)
+
+    def _home(self) -> tuple[int, int] | None:
+        if self._lease is None or self._filling is None or not self._cursor:
+            return None
+        return ctypes.addressof(self._lease), self._slots[self._filling].size_bytes
+
+
+class _Loan(weakref.ref[Any]):
+    """A weak reference to a lease that knows which slot it is on."""
+
+    __slots__ = ("slot",)
+    slot: int
+
+
+class LentSlots:
+    """The slots of one worker as the main process sees them.
+
+    Args:
+        kept_limit: How many delivered batches may stay in their slots at once; further
+            ones are copied out, so that a consumer that keeps everything takes its own memory.
+    """
+
+    def __init__(self, kept_limit: int) -> None:
+        self._kept_limit = kept_limit
+        self._slots: dict[int, AttachedSegment] = {}
+        self._loans: dict[int, _Loan] = {}
+        self._ended: deque[_Loan] = deque()
+        self._released: list[int] = []
+
+    def attach(self, new: NewSlot, connection: Connection) -> None:
+        """Attaches a slot; blocks until its descriptor has come."""
+        self._slots[new.slot] = AttachedSegment(new.name, new.size_bytes, connection)
+
+    def retire(self, slots: tuple[int, ...]) -> None:
+        """The worker will not use these slots again."""
+        for slot in slots:
+            self._slots.pop(slot).close()
+
+    def open(self, shipment: Shipment) -> Any:
+        """Builds a batch. Its slot is released when the last view of the batch is gone.
+
+        The only method that another thread may call.
+
+        Raises:
+            Exception: What the batch's own types raise while they are rebuilt.
+        """
+        if shipment.slot is None:
+            return unpack(shipment.envelope, shipment.envelope.memory, copy=True)
+        lease = self._slots[shipment.slot].lease()
+        loan = _Loan(lease, self._ended.append)
+        loan.slot = shipment.slot
+        copy = len(self._loans) - len(self._ended) >= self._kept_limit
+        self._loans[id(loan)] = loan
+        return unpack(shipment.envelope, lease, copy=copy)
+
+    def discard(self, shipment: Shipment) -> None:
+        """Releases the slot of a batch that nobody will open."""
+        if shipment.slot is not None:
+            self._released.append(shipment.slot)
+
+    def take_released(self) -> tuple[int, ...]:
+        """The slots released since the last call, to be sent to the worker."""
+        while self._ended:
+            loan = self._ended.popleft()
+            del self._loans[id(loan)]
+            self._released.append(loan.slot)
+        released, self._released = tuple(self._released), []
+        return released
+
+    def close(self) -> None:
+        """Forgets every slot. Memory that a consumer still sees stays until it lets go."""
+        for segment in self._slots.values():
+            segment.close()
+        self._slots.clear()
+
+
+class PrivateArena:
+    """Recycled memory for batches made in this process.
+
+    Fresh memory of tens of megabytes costs more to fault in than to fill, so large tensors
+    are collated into memory that earlier batches have left.
+
+    Args:
+        spare_limit: How many unused pieces to keep.
+    """
+
+    def __init__(self, spare_limit: int = 4) -> None:
+        self._spare_limit = spare_limit
+        self._spare: list[PrivateSegment] = []
+        self._loans: dict[int, tuple[_Loan, PrivateSegment]] = {}
+        self._ended: deque[_Loan] = deque()
+
+    def allocate(self, size_bytes: int) -> tuple[Any, int]:
+        """Memory of at least `size_bytes` that nobody else sees, and the offset 0."""
+        while self._ended:
+            self._spare.append(self._loans.pop(id(self._ended.popleft()))[1])
+        segment = self._take(size_bytes)
+        lease = segment.lease()
+        loan = _Loan(lease, self._ended.append)
+        self._loans[id(loan)] = (loan, segment)
+        return lease, 0
+
+    def _take(self, size_bytes: int) -> PrivateSegment:
+        fitting = [s for s in self._spare if size_bytes <= s.size_bytes <= 2 * size_bytes]
+        if fitting:
+            segment = min(fitting, key=lambda s: s.size_bytes)
+            self._spare.remove(segment)
+        else:
+            segment = PrivateSegment(-(-size_bytes // _ROUND_BYTES) * _ROUND_BYTES)
+        while len(self._spare) > self._spare_limit:
+            self._spare.pop(0).close()
+        return segment

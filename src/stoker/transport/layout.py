@@ -1,0 +1,264 @@
+"""A batch as one piece of memory and a small envelope.
+
+The structure of a batch (any nesting of any picklable types) goes through pickle. Plain
+CPU tensors are taken out of the stream on the way, and so are the large buffers of
+whatever supports pickle protocol 5 (numpy, Arrow, pandas); both lie in the memory of a
+slot, one after the other. Everything else stays in the stream.
+
+Copies: a tensor that was collated into the slot is not copied at all, any other leaf once.
+The receiving side builds large leaves over the slot without a copy, and copies small ones
+out, so that keeping the labels of a batch does not keep its images.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+
+ALIGNMENT_BYTES = 64
+SMALL_BYTES = 32 * 1024
+"""Leaves up to this size are copied out of a slot; streams and batches up to it skip the slot."""
+_IN_STREAM_BYTES = 512
+
+def _crosses(dtype: torch.dtype) -> bool:
+    """Whether a tensor of this type can be built over foreign memory."""
+    try:
+        torch.frombuffer(bytearray(ALIGNMENT_BYTES), dtype=dtype)
+    except (RuntimeError, ValueError, TypeError):
+        return False
+    return True
+
+
+_DTYPES: tuple[torch.dtype, ...] = tuple(
+    sorted(filter(_crosses, {x for x in vars(torch).values() if isinstance(x, torch.dtype)}), key=str)
+)
+_DTYPE_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
+
+
+class Region(NamedTuple):
+    """Part of a slot's memory: offset from its start and length, in bytes."""
+
+    offset: int
+    size_bytes: int
+
+
+class Envelope(NamedTuple):
+    """What crosses the pipe for one batch.
+
+    Attributes:
+        stream: The pickle stream, or where in the memory it lies.
+        buffers: Where the out-of-band buffers of the stream lie.
+        memory: The memory itself when the batch is small, or None when it is in a slot.
+    """
+
+    stream: bytes | Region
+    buffers: tuple[Region, ...]
+    memory: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A leaf and where it goes; `source` is None when it is there already."""
+
+    region: Region
+    source: torch.Tensor | memoryview | None
+    dtype_code: int = 0
+    shape: tuple[int, ...] = ()
+    strides: tuple[int, ...] | None = None
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    """Whether its bytes, dtype, shape and strides are all there is to it."""
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.layout is torch.strided
+        and tensor.device.type == "cpu"
+        and tensor.dtype in _DTYPE_CODES
+        and not (tensor.requires_grad or tensor.is_quantized or tensor.is_nested)
+        and not (tensor.is_conj() or tensor.is_neg() or tensor.__dict__)
+    )
+
+
+def _dense_strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
+    """None for a contiguous tensor; the strides to keep for another dense one (channels last).
+
+    A tensor with gaps or overlaps is sent as its contiguous copy: None as well.
+    """
+    if tensor.is_contiguous():
+        return None
+    extent = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if size == 1:
+            continue
+        if stride != extent:
+            return None
+        extent *= size
+    return tuple(tensor.stride())
+
+
+class Packing(pickle.Pickler):
+    """The sending side: walks a batch and decides where each leaf goes.
+
+    Args:
+        batch: Anything picklable.
+        home: Address range (start, size in bytes) of the slot the batch was collated in, or
+            None; tensors found inside it stay where they are.
+        reserved_bytes: How much of the slot's start is taken already.
+
+    Raises:
+        Exception: What pickle raises for something it cannot carry.
+    """
+
+    def __init__(self, batch: object, home: tuple[int, int] | None, reserved_bytes: int) -> None:
+        self._file = io.BytesIO()
+        super().__init__(self._file, protocol=5, buffer_callback=self._buffer)  # type: ignore[arg-type]
+        self._home = home
+        self._seen: dict[int, tuple[Any, ...]] = {}
+        self.placed: list[Placed] = []
+        self.buffers: list[Region] = []
+        self.end = reserved_bytes
+        self.in_home = False
+        self.dump(batch)
+        self.stream: bytes | Region = self._file.getvalue()
+        if len(self.stream) > SMALL_BYTES:
+            source = memoryview(self.stream)
+            self.stream = self._reserve(len(self.stream))
+            self.placed.append(Placed(self.stream, source))
+
+    def persistent_id(self, leaf: object) -> tuple[Any, ...] | None:
+        if not isinstance(leaf, torch.Tensor) or not _is_plain(leaf):
+            return None
+        known = self._seen.get(id(leaf))
+        if known is None:
+            known = self._seen[id(leaf)] = self._place(leaf)
+        return known
+
+    def _place(self, tensor: torch.Tensor) -> tuple[Any, ...]:
+        size_bytes = tensor.numel() * tensor.element_size()
+        shape, strides = tuple(tensor.shape), _dense_strides(tensor)
+        code = _DTYPE_CODES[tensor.dtype]
+        if size_bytes == 0:
+            return code, 0, shape, None
+        at_home = self._offset_at_home(tensor, size_bytes, strides)
+        if at_home is not None:
+            self.in_home = True
+            region = Region(at_home, size_bytes)
+        else:
+            region = self._reserve(size_bytes)
+        self.placed.append(Placed(region, tensor, code, shape, strides))
+        return code, region.offset, shape, strides
+
+    def _offset_at_home(
+        self, tensor: torch.Tensor, size_bytes: int, strides: tuple[int, ...] | None
+    ) -> int | None:
+        if self._home is None or (strides is None and not tensor.is_contiguous()):
+            return None
+        offset = tensor.data_ptr() - self._home[0]
+        inside = 0 <= offset and offset + size_bytes <= self._home[1]
+        return offset if inside and offset % tensor.element_size() == 0 else None
+
+    def _buffer(self, buffer: pickle.PickleBuffer) -> bool:
+        """Takes a buffer out of the stream (returns False) or leaves it in (True)."""
+        try:
+            raw = buffer.raw()
+        except BufferError:  # not contiguous
+            return True
+        if raw.nbytes <= _IN_STREAM_BYTES:
+            return True
+        region = self._reserve(raw.nbytes)
+        self.buffers.append(region)
+        self.placed.append(Placed(region, raw))
+        return False
+
+    def _reserve(self, size_bytes: int) -> Region:
+        offset = -(-self.end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        self.end = offset + size_bytes
+        return Region(offset, size_bytes)
+
+    def write(self, memory: Any, *, same_slot: bool) -> None:
+        """Copies the leaves into `memory`; those collated there stay when it is the same slot."""
+        view = memoryview(memory).cast("B")
+        start = self._home[0] if same_slot and self._home else None
+        for leaf in self.placed:
+            offset, size_bytes = leaf.region
+            if isinstance(leaf.source, memoryview):
+                view[offset : offset + size_bytes] = leaf.source
+            elif leaf.source is not None and leaf.source.data_ptr() - offset != start:
+                target = _tensor_over(memory, leaf.dtype_code, offset, leaf.shape, leaf.strides)
+                target.copy_(leaf.source)
+
+    def envelope(self, memory: bytes | None) -> Envelope:
+        return Envelope(self.stream, tuple(self.buffers), memory)
+
+
+def _tensor_over(
+    memory: Any, code: int, offset: int, shape: tuple[int, ...], strides: tuple[int, ...] | None
+) -> torch.Tensor:
+    count = 1
+    for size in shape:
+        count *= size
+    flat = torch.frombuffer(memory, dtype=_DTYPES[code], count=count, offset=offset)
+    return flat.view(shape) if strides is None else flat.as_strided(shape, strides)
+
+
+class _Unpacking(pickle.Unpickler):
+    """The receiving side of `Packing`."""
+
+    def __init__(self, stream: bytes, buffers: Iterator[Any], memory: Any, copy: bool) -> None:
+        super().__init__(io.BytesIO(stream), buffers=buffers)
+        self._memory = memory
+        self._view = memoryview(memory).cast("B")
+        self._copy = copy
+        self._built: dict[tuple[Any, ...], torch.Tensor] = {}
+
+    def persistent_load(self, leaf: Any) -> torch.Tensor:
+        # The same leaf twice is one tensor here too.
+        built = self._built.get(leaf)
+        if built is None:
+            built = self._built[leaf] = self._build(*leaf)
+        return built
+
+    def _build(
+        self, code: int, offset: int, shape: tuple[int, ...], strides: tuple[int, ...] | None
+    ) -> torch.Tensor:
+        dtype = _DTYPES[code]
+        size_bytes = dtype.itemsize
+        for size in shape:
+            size_bytes *= size
+        if size_bytes == 0:
+            return torch.empty(shape, dtype=dtype)
+        if size_bytes > SMALL_BYTES and not self._copy:
+            return _tensor_over(self._memory, code, offset, shape, strides)
+        own = bytearray(self._view[offset : offset + size_bytes])
+        return _tensor_over(own, code, 0, shape, strides)
+
+
+def unpack(envelope: Envelope, memory: Any, *, copy: bool = False) -> Any:
+    """Builds the batch.
+
+    Args:
+        envelope: What `Packing.envelope` made.
+        memory: The lease on the slot, or the envelope's own memory.
+        copy: Whether large leaves too get memory of their own, one piece each.
+
+    Returns:
+        The batch. Its large leaves keep `memory` alive unless `copy`.
+
+    Raises:
+        Exception: What the batch's own types raise while they are rebuilt.
+    """
+    view = memoryview(memory).cast("B")
+
+    def piece(region: Region) -> Any:
+        part = view[region.offset : region.offset + region.size_bytes]
+        return bytearray(part) if copy or region.size_bytes <= SMALL_BYTES else part
+
+    stream = envelope.stream
+    if isinstance(stream, Region):
+        stream = bytes(view[stream.offset : stream.offset + stream.size_bytes])
+    return _Unpacking(stream, map(piece, envelope.buffers), memory, copy).load()

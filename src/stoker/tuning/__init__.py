@@ -1,0 +1,1 @@
+"""How many workers: trials, their noise and the recommendation."""

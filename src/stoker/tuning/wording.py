@@ -1,0 +1,33 @@
+"""Numbers as people read them: three digits, and the unit that fits. Pure."""
+
+from __future__ import annotations
+
+
+def workers(count: int) -> str:
+    """A count of workers, as in "2 workers"."""
+    return f"{count} worker" if count == 1 else f"{count} workers"
+
+
+def number(value: float) -> str:
+    """Three digits, thousands marked: 1,234 · 812 · 43.2 · 0.0512."""
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as "1.2 s", "48 ms" or "0.05 ms"."""
+    if seconds >= 0.5:
+        return f"{seconds:,.1f} s"
+    milliseconds = seconds * 1e3
+    return f"{milliseconds:.0f} ms" if milliseconds >= 10 else f"{milliseconds:.2g} ms"
+
+
+def percent(share: float) -> str:
+    """A share as "3 %", or "0.4 %" below one."""
+    return f"{share * 100:.0f} %" if share >= 0.0095 else f"{share * 100:.1f} %"
+
+
+def times(ratio: float) -> str:
+    """A ratio as "1.9 times"."""
+    return f"{ratio:.2f} times" if ratio < 1.095 else f"{ratio:,.1f} times"

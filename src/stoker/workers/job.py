@@ -1,0 +1,223 @@
+"""The only code that runs inside a worker process.
+
+Guarantees
+    - The worker ends when it is told to, or when its pipe does because the main process is
+      gone. While it waits it also looks every second whether it has been orphaned, since a
+      process forked in between may hold the other end of its pipe open.
+    - Whatever making a batch raises is sent back in its place; the worker goes on.
+    - Ctrl-C is left to the main process: the terminal sends SIGINT to the worker too.
+
+Life of a worker::
+
+    started -> seeded, worker_init_fn -> waiting <--> making a batch
+                                            |
+                                            +--> told to stop, or pipe ended: exit 0
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+import torch
+from torch._utils import ExceptionWrapper
+from torch.utils.data import IterDataPipe
+from torch.utils.data._utils import worker as torch_worker
+from torch.utils.data.graph_settings import apply_random_seed
+
+from stoker.order.keys import EpochKey
+from stoker.transport.arena import WorkerArena
+from stoker.transport.shm import Kind
+from stoker.workers.collating import Stacking, install
+from stoker.workers.making import Draws, Ended, IterableMaker, MapMaker
+from stoker.workers.messages import BeginEpoch, Failed, Made, Make, ShardEnded, dumps, loads
+from stoker.workers.waiting import Waiter
+
+_ORPHAN_CHECK_S = 1.0
+_LEAST_STACK_BYTES = 16 * 1024
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker needs to know: the same for all workers of a loader, but for its number.
+
+    Attributes:
+        dataset: The data set.
+        iterable: Whether it is iterable-style.
+        batched: Whether a task's index is a list of indices.
+        collate_fn: The user's, or torch's.
+        drop_last: For iterable data sets.
+        worker_init_fn: Called with the worker's number before the first batch.
+        base_seed: The iterator's base seed (64 bits).
+        num_workers: As `get_worker_info` tells it.
+        segments: The kind of slot to make.
+        draws: What is known about whether samples draw.
+    """
+
+    dataset: Any
+    iterable: bool
+    batched: bool
+    collate_fn: Any
+    drop_last: bool
+    worker_init_fn: Any
+    base_seed: int
+    num_workers: int
+    segments: Kind
+    draws: Draws
+
+
+def run(
+    job: Job,
+    worker: int,
+    connection: Connection,
+    inherited: list[Connection],
+    first: BeginEpoch,
+) -> None:
+    """Serves batches until the pipe ends.
+
+    Args:
+        job: What to do.
+        worker: Number of this worker, from 0.
+        connection: To the main process.
+        inherited: Ends of other workers' pipes that came along by fork, to be closed.
+        first: The epoch to begin with.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for other in inherited:
+        other.close()
+    try:
+        _Worker(job, worker, connection, first).serve()
+    except (EOFError, BrokenPipeError, ConnectionResetError):
+        pass  # The main process has closed the pipe, or is gone.
+
+
+class _Worker:
+    def __init__(
+        self, job: Job, worker: int, connection: Connection, first: BeginEpoch
+    ) -> None:
+        self._job = job
+        self._number = worker
+        self._connection = connection
+        self._parent_pid = os.getppid()
+        self._waiter = Waiter()
+        self._waiter.add(connection, None)
+        self._epoch = first
+        self._arena = WorkerArena(job.segments)
+        self._dataset = job.dataset
+        self._maker: MapMaker | IterableMaker | None = None
+        self._init_failure: ExceptionWrapper | None = None
+        self._settle()
+
+    def _settle(self) -> None:
+        """Does what torch does in a new worker, in the same order."""
+        torch.set_num_threads(1)
+        seed = self._job.base_seed + self._number
+        random.seed(seed)
+        torch.manual_seed(seed)
+        np.random.seed(torch_worker._generate_state(self._job.base_seed, self._number))
+        install(Stacking(self._arena.allocate, _LEAST_STACK_BYTES))
+        self._share_seed(self._epoch)
+        torch_worker._worker_info = torch_worker.WorkerInfo(
+            id=self._number,
+            num_workers=self._job.num_workers,
+            seed=seed,
+            dataset=self._dataset,
+        )
+        try:
+            if self._job.worker_init_fn is not None:
+                self._job.worker_init_fn(self._number)
+            self._maker = self._new_maker()
+        except Exception:
+            self._init_failure = ExceptionWrapper(where=self._where("in worker_init_fn"))
+
+    def _new_maker(self) -> MapMaker | IterableMaker:
+        job, key = self._job, EpochKey(*self._epoch.key)
+        if job.iterable:
+            return IterableMaker(
+                self._dataset,
+                batched=job.batched,
+                collate=job.collate_fn,
+                drop_last=job.drop_last,
+                key=key,
+                shard=self._number,
+            )
+        return MapMaker(
+            self._dataset,
+            batched=job.batched,
+            collate=job.collate_fn,
+            key=key,
+            draws=job.draws,
+        )
+
+    def serve(self) -> None:
+        while True:
+            while not self._waiter.wait(_ORPHAN_CHECK_S):
+                if os.getppid() != self._parent_pid:
+                    return
+            message = loads(self._connection.recv_bytes())
+            if isinstance(message, Make):
+                self._arena.release(message.released)
+                self._make(message)
+            elif isinstance(message, BeginEpoch):
+                self._begin_epoch(message)
+            else:
+                return
+
+    def _begin_epoch(self, message: BeginEpoch) -> None:
+        self._epoch = message
+        self._share_seed(message)
+        if self._maker is not None:
+            self._maker.begin_epoch(EpochKey(*message.key))
+
+    def _share_seed(self, message: BeginEpoch) -> None:
+        if isinstance(self._dataset, IterDataPipe) and message.shared_seed is not None:
+            generator = torch.Generator()
+            generator.manual_seed(message.shared_seed)
+            self._dataset = apply_random_seed(self._dataset, generator)
+
+    def _make(self, message: Make) -> None:
+        epoch, number = message.epoch, message.task.number
+        if self._maker is None:
+            self._send(Failed(epoch, number, self._init_failure))
+            return
+        started = time.perf_counter()
+        self._arena.begin()
+        try:
+            shipment = self._arena.commit(self._maker.make(message.task))
+            answer = dumps(Made(epoch, number, shipment, time.perf_counter() - started))
+        except Ended:
+            self._arena.abort()
+            self._send(ShardEnded(epoch, number))
+        except Exception:
+            self._arena.abort()
+            place = f"{self._maker.place} of batch {number}"
+            self._send(Failed(epoch, number, ExceptionWrapper(where=self._where(place))))
+        else:
+            self._connection.send_bytes(answer)
+            if shipment.new is not None:
+                self._arena.hand_over(shipment.new, self._connection, self._parent_pid)
+
+    def _where(self, place: str) -> str:
+        return f"in DataLoader worker process {self._number}, {place}"
+
+    def _send(self, message: Failed | ShardEnded) -> None:
+        try:
+            data = dumps(message)
+            loads(data)
+        except Exception:
+            assert isinstance(message, Failed)
+            data = dumps(message._replace(error=_without_type(message.error)))
+        self._connection.send_bytes(data)
+
+
+def _without_type(error: ExceptionWrapper) -> ExceptionWrapper:
+    """The same report for an exception whose class does not cross between processes."""
+    error.exc_type = RuntimeError
+    return error

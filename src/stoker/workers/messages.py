@@ -1,0 +1,77 @@
+"""What the main process and a worker say to each other, over one pipe for each worker.
+
+Every message is one pickle. Batches of more than a few kilobytes lie in slots, so messages
+are small and a worker does not block on sending one.
+"""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any, NamedTuple
+
+from stoker.order.epoch import Task
+from stoker.transport.arena import Shipment
+
+
+class BeginEpoch(NamedTuple):
+    """To a worker: what follows belongs to another epoch.
+
+    Attributes:
+        epoch: Which one, counted by the iterator.
+        key: What its random numbers follow from: base seed and count, see `EpochKey`.
+        shared_seed: For data pipes, as torch has it.
+    """
+
+    epoch: int
+    key: tuple[int, int]
+    shared_seed: int | None
+
+
+class Make(NamedTuple):
+    """To a worker: make this batch; these slots are free again."""
+
+    epoch: int
+    task: Task
+    released: tuple[int, ...]
+
+
+class Stop(NamedTuple):
+    """To a worker: end."""
+
+
+class Made(NamedTuple):
+    """From a worker: a batch. The descriptor of a new slot follows on the pipe.
+
+    Attributes:
+        seconds: How long it took to make.
+    """
+
+    epoch: int
+    number: int
+    shipment: Shipment
+    seconds: float
+
+
+class Failed(NamedTuple):
+    """From a worker: the batch could not be made; `error` re-raises what was raised."""
+
+    epoch: int
+    number: int
+    error: Any
+
+
+class ShardEnded(NamedTuple):
+    """From a worker: its iterator over an iterable data set has no batch `number`."""
+
+    epoch: int
+    number: int
+
+
+def dumps(message: NamedTuple) -> bytes:
+    """Pickles a message; raises what pickle raises for what it cannot carry."""
+    return pickle.dumps(message, protocol=5)
+
+
+def loads(data: bytes) -> Any:
+    """The message that `dumps` was given."""
+    return pickle.loads(data)

@@ -1,0 +1,255 @@
+"""Workers that are processes, as the main process sees them.
+
+Guarantees
+    - Nothing is shared between workers: no queue, no lock, no semaphore. One duplex pipe
+      each, so a killed worker can hold nothing that others need.
+    - A worker's death is an event, like a batch: its sentinel is waited for together with
+      the pipes. What it sent before it died is read first. Should its sentinel be held open
+      by a process it started, it is found within half a second all the same.
+    - The main process never blocks on sending: a worker is sent more than a few kilobytes
+      only when it has nothing else to read, so it is reading. Workers send small messages.
+    - `close` takes less than a second: workers are asked to stop, then terminated, then
+      killed, all at once and with one deadline. It does nothing in a forked copy.
+
+States of a worker::
+
+    started --> serving --Stop--> ended
+                   |
+                   +-- killed, os._exit --> dead (reported once)
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing.process
+import os
+import time
+import warnings
+import weakref
+from collections import deque
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
+from pickle import PicklingError
+from typing import Any, NamedTuple
+
+from stoker.errors import TransportError
+from stoker.transport.arena import LentSlots, Shipment
+from stoker.workers.job import Job, run
+from stoker.workers.messages import BeginEpoch, Made, Make, Stop, dumps, loads
+from stoker.workers.waiting import Waiter
+
+_UNREAD_LIMIT_BYTES = 4096
+_LIVENESS_CHECK_S = 0.5
+_STOP_S, _TERMINATE_S, _KILL_S = 0.5, 0.2, 0.2
+
+# torch's words, for the same misuse.
+_PICKLE_WARNING = (
+    "Got pickle error when attempting to start a worker Process. "
+    "This might be because the worker Process arguments are not picklable. "
+    "Python 3.14+ changed the multiprocessing start method in non-Mac POSIX platforms "
+    "to 'forkserver', which requires the worker Process arguments to be picklable. "
+    "You can also try multiprocessing.set_start_method('fork')."
+)
+
+
+_WATCHED = -(1 << 30)
+
+
+def _sentinel(worker: int) -> int:
+    """The tag of a worker's sentinel; its pipe has the worker's number itself."""
+    return -1 - worker
+
+
+class Died(NamedTuple):
+    """A worker ended unasked; `exitcode` as multiprocessing has it."""
+
+    pid: int | None
+    exitcode: int | None
+
+
+class ProcessPool:
+    """A fixed number of worker processes. For one thread of one process.
+
+    Args:
+        job: What the workers do.
+        context: A multiprocessing context, or the torch.multiprocessing module.
+        first: The epoch to begin with.
+        kept_limit: See `LentSlots`.
+
+    Raises:
+        Exception: What starting a process raises; those started are stopped then.
+    """
+
+    def __init__(self, job: Job, context: Any, first: BeginEpoch, kept_limit: int) -> None:
+        self.processes: list[Any] = []
+        self._connections: list[Connection] = []
+        self._waiter = Waiter()
+        self.close = weakref.finalize(
+            self, _stop, self.processes, self._connections, self._waiter, os.getpid()
+        )
+        self._slots = [LentSlots(kept_limit) for _ in range(job.num_workers)]
+        self._unread: list[deque[int]] = [deque() for _ in range(job.num_workers)]
+        self._outbox: list[deque[bytes]] = [deque() for _ in range(job.num_workers)]
+        self._dead: set[int] = set()
+        self.largest_bytes = 0
+        if job.segments == "named" and os.name == "posix":
+            resource_tracker.ensure_running()  # One for all: each worker would start its own.
+        try:
+            for worker in range(job.num_workers):
+                self._start(job, context, worker, first)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start(self, job: Job, context: Any, worker: int, first: BeginEpoch) -> None:
+        ours, theirs = context.Pipe(duplex=True)
+        self._connections.append(ours)
+        forked = context.get_start_method() == "fork"
+        inherited = list(self._connections) if forked else []
+        process = context.Process(
+            target=run, args=(job, worker, theirs, inherited, first), daemon=True
+        )
+        try:
+            process.start()
+        except (TypeError, AttributeError, PicklingError):
+            warnings.warn(_PICKLE_WARNING, stacklevel=6)
+            raise
+        finally:
+            theirs.close()
+        self.processes.append(process)
+        self._waiter.add(ours, worker)
+        self._waiter.add(process.sentinel, _sentinel(worker))
+
+    def begin_epoch(self, message: BeginEpoch) -> None:
+        """Tells every worker."""
+        data = dumps(message)
+        for worker in range(len(self.processes)):
+            self._write(worker, data)
+
+    def make(self, worker: int, epoch: int, task: Any) -> None:
+        """Sends a task, now or when the worker has read what it was sent before.
+
+        Raises:
+            Exception: What pickle raises for indices it cannot carry.
+        """
+        data = dumps(Make(epoch, task, self._slots[worker].take_released()))
+        self._outbox[worker].append(data)
+        self._flush(worker)
+
+    def _flush(self, worker: int) -> None:
+        outbox, unread = self._outbox[worker], self._unread[worker]
+        while outbox:
+            size_bytes = len(outbox[0])
+            if unread and sum(unread) + size_bytes > _UNREAD_LIMIT_BYTES:
+                return
+            unread.append(size_bytes)
+            self._write(worker, outbox.popleft())
+
+    def _write(self, worker: int, data: bytes) -> None:
+        with contextlib.suppress(OSError):  # It is dead, which `wait` will tell.
+            self._connections[worker].send_bytes(data)
+
+    def wait(self, timeout_s: float | None) -> list[tuple[int, Any]]:
+        """Blocks until something happened, or for `timeout_s` (None: for ever).
+
+        Returns:
+            Pairs of a worker and its message, or `Died`; empty after the time-out.
+
+        Raises:
+            TransportError: A new slot could not be attached.
+        """
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            slice_s = _LIVENESS_CHECK_S
+            if deadline is not None:
+                slice_s = min(slice_s, max(0.0, deadline - time.monotonic()))
+            tags = self._waiter.wait(slice_s)
+            if not tags and slice_s > 0:
+                tags = [_sentinel(w) for w, p in enumerate(self.processes) if not p.is_alive()]
+            events = [event for tag in tags for event in self._read(tag)]
+            if events or (deadline is not None and time.monotonic() >= deadline):
+                return events
+
+    def watch(self, connection: Connection) -> None:
+        """Lets `wait` also return, with the pair (-1, None), when `connection` can be read."""
+        self._waiter.add(connection, _WATCHED)
+
+    def _read(self, tag: int) -> list[tuple[int, Any]]:
+        """One message of a living worker; of a dead one, all that is left and its death."""
+        if tag == _WATCHED:
+            return [(-1, None)]
+        worker = tag if tag >= 0 else _sentinel(tag)
+        if worker in self._dead:
+            return []
+        events: list[tuple[int, Any]] = []
+        try:
+            if tag >= 0:
+                return [(worker, self._receive(worker))]
+            while self._connections[worker].poll(0):
+                events.append((worker, self._receive(worker)))
+        except (EOFError, OSError):
+            self.processes[worker].join(_LIVENESS_CHECK_S)
+        process = self.processes[worker]
+        if process.is_alive():
+            return events
+        self._dead.add(worker)
+        self._waiter.remove(self._connections[worker])
+        self._waiter.remove(process.sentinel)
+        return [*events, (worker, Died(process.pid, process.exitcode))]
+
+    def _receive(self, worker: int) -> Any:
+        connection = self._connections[worker]
+        message = loads(connection.recv_bytes())
+        if self._unread[worker]:
+            self._unread[worker].popleft()
+        if isinstance(message, Made):
+            self._accept(worker, message.shipment)
+        self._flush(worker)
+        return message
+
+    def _accept(self, worker: int, shipment: Shipment) -> None:
+        if shipment.new is not None:
+            try:
+                self._slots[worker].attach(shipment.new, self._connections[worker])
+            except TransportError:
+                self.processes[worker].join(_LIVENESS_CHECK_S)
+                if not self.processes[worker].is_alive():
+                    raise EOFError from None  # It died between the message and its descriptor.
+                raise
+            self.largest_bytes = max(self.largest_bytes, shipment.new.size_bytes)
+        self._slots[worker].retire(shipment.retired)
+
+    def open(self, worker: int, shipment: Shipment) -> Any:
+        """Builds the batch; see `LentSlots.open`."""
+        return self._slots[worker].open(shipment)
+
+    def discard(self, worker: int, shipment: Shipment) -> None:
+        """Drops a batch that nobody wants."""
+        self._slots[worker].discard(shipment)
+
+
+def _stop(
+    processes: list[Any], connections: list[Connection], waiter: Waiter, owner_pid: int
+) -> None:
+    """Ends the workers of a pool that is closed, dropped, or alive at interpreter exit."""
+    if os.getpid() != owner_pid:
+        return  # A forked copy: the workers are the original's.
+    stop = dumps(Stop())
+    for connection in connections:
+        with contextlib.suppress(OSError):
+            connection.send_bytes(stop)
+    waiter.close()
+    for connection in connections:
+        connection.close()
+    _join(processes, _STOP_S)
+    for end, patience_s in (("terminate", _TERMINATE_S), ("kill", _KILL_S)):
+        living = [process for process in processes if process.is_alive()]
+        for process in living:
+            getattr(process, end)()
+        _join(living, patience_s)
+
+
+def _join(processes: list[Any], patience_s: float) -> None:
+    deadline = time.monotonic() + patience_s
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))

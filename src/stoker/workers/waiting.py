@@ -1,0 +1,45 @@
+"""Waiting for several pipes and process sentinels at once."""
+
+from __future__ import annotations
+
+import selectors
+import sys
+from collections.abc import Hashable
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+
+class Waiter:
+    """Tells which of its sources can be read; a source is a connection or a sentinel.
+
+    Where the system can, the set is registered once and not built for every wait. Takes one
+    descriptor until closed.
+    """
+
+    def __init__(self) -> None:
+        self._tags: dict[Any, Hashable] = {}
+        # Windows can wait for pipes, but not through a selector.
+        self._selector = None if sys.platform == "win32" else selectors.DefaultSelector()
+
+    def add(self, source: Connection | int, tag: Hashable) -> None:
+        """Adds a source, which `wait` will name by `tag`."""
+        self._tags[source] = tag
+        if self._selector is not None:
+            self._selector.register(source, selectors.EVENT_READ, tag)
+
+    def remove(self, source: Connection | int) -> None:
+        """Forgets a source; one that is not known is ignored."""
+        if self._tags.pop(source, self) is not self and self._selector is not None:
+            self._selector.unregister(source)
+
+    def wait(self, timeout_s: float | None) -> list[Any]:
+        """Blocks until a source can be read, or for `timeout_s`; returns their tags."""
+        if self._selector is None:
+            return [self._tags[source] for source in wait(list(self._tags), timeout_s)]
+        return [key.data for key, _ in self._selector.select(timeout_s)]
+
+    def close(self) -> None:
+        """Gives the descriptor back. Sources stay open: they are their owners'."""
+        self._tags.clear()
+        if self._selector is not None:
+            self._selector.close()
