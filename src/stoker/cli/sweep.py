@@ -121,7 +121,8 @@ def _deliver(result: TuneResult, json_path: str | None) -> bool:
         writes.append(partial(write_stream, sys.stdout, tune_json(result)))
     elif json_path is not None:
         writes.append(partial(write_whole, json_path, tune_json(result)))
-    return all([_told_if_failed(write) for write in writes])
+    done = [_told_if_failed(write) for write in writes]
+    return all(done)
 
 
 def _told_if_failed(write: Callable[[], None]) -> bool:

@@ -1,15 +1,16 @@
 """The three global random states (torch, ``random``, numpy): lent to the loader and given back.
 
 Guarantees
-    - After ``with streams.lent(seed)`` ends, by return or by exception, the caller's three
-      states are what they were, a pending Gaussian included.
-    - Inside, everything drawn follows from the seeds given, and ``torch.initial_seed()``
+    - After ``with streams.lent(seed)`` or ``with streams.watched(seed)`` ends, by return or
+      by exception, the caller's three states are what they were, a pending Gaussian included.
+    - While lent, everything drawn follows from the seeds given, and ``torch.initial_seed()``
       is the seed of the batch whichever way the batch is made.
 
 A data set that draws nothing must not pay for seeding every sample (about 7 us each; a
-ready-made sample costs under 1). So a batch is first made under the seed of the batch
-alone, and `drawn` tells afterwards whether any state moved; if one did, the batch is made
-again with every sample seeded.
+ready-made sample costs under 1), and hardly for seeding every batch. So samples are first
+read while the states are only watched: torch's is seeded, the others lie at rest in a fixed
+state. `drawn` tells whether any has moved; if one has, what was read has to be read again,
+with every sample seeded.
 
 `random` and numpy are compared by the raw words of their Mersenne twisters, read (never
 written) from memory: 0.4 us against 6 and 28 us through their own calls. Whether the words
@@ -30,16 +31,23 @@ import numpy as np
 import torch
 
 _TWISTER_BYTES = 625 * 4
-_SEED_AND_POSITION_BYTES = 24  # head of a torch state: its seed, how many words are left, the next
+# A twister that has moved differs in its position, or, after a whole turn of 624 words, in
+# every word: the position and some words tell. `random` keeps its position first.
+_TELLTALE_BYTES = 16 * 4
+_TORCH_HEAD_BYTES = 24  # of a torch state: its seed, how many words are left, the next one
 _PYTHON: Any = getattr(random, "_inst", random)
+_SEED: Any = random.Random.__base__.seed  # type: ignore[union-attr]
 
 
 def _torch_head(state: torch.Tensor) -> bytes:
-    return ctypes.string_at(state.data_ptr(), _SEED_AND_POSITION_BYTES)
+    return ctypes.string_at(state.data_ptr(), _TORCH_HEAD_BYTES)
 
 
-def _torch_layout_is_known() -> bool:
-    """Whether a torch state begins with its seed, and its head moves with every draw."""
+def _fresh_torch_head() -> bytes | None:
+    """The head of a freshly seeded torch state after its seed, or None.
+
+    None where the head does not begin with the seed or does not move with every draw.
+    """
     generator = torch.Generator()
     seed = 0x1234567
     generator.manual_seed(seed)
@@ -48,8 +56,9 @@ def _torch_layout_is_known() -> bool:
     one = _torch_head(generator.get_state())
     torch.rand(623, generator=generator)
     whole_turn = _torch_head(generator.get_state())
-    starts_with_seed = fresh[:8] == seed.to_bytes(8, "little")
-    return starts_with_seed and len({fresh, one, whole_turn}) == 3
+    if fresh[:8] != seed.to_bytes(8, "little") or len({fresh, one, whole_turn}) < 3:
+        return None
+    return fresh[8:]
 
 
 def _python_address() -> int | None:
@@ -61,8 +70,11 @@ def _python_address() -> int | None:
     return address if (*words, index) == _PYTHON.getstate()[1] else None
 
 
-_TORCH_IS_KNOWN = _torch_layout_is_known()
+_FRESH_TORCH_HEAD = _fresh_torch_head()
 _PYTHON_ADDRESS = _python_address()
+
+
+_RESTING = random.Random(0).getstate()
 
 
 class _Torch:
@@ -70,33 +82,33 @@ class _Torch:
 
     def __init__(self) -> None:
         self._generator = torch.default_generator
-        self._saved: torch.Tensor | None = None
+        self._saved = self._generator.get_state()
         self._mark: Any = None
 
     def save(self) -> None:
         self._saved = self._generator.get_state()
 
     def restore(self) -> None:
-        assert self._saved is not None
         self._generator.set_state(self._saved)
 
     def seed(self, seed: int, reads_as: int) -> None:
-        """Seeds; ``torch.initial_seed()`` then reads as another seed."""
+        """Seeds, and marks; ``torch.initial_seed()`` then reads as another seed."""
         self._generator.manual_seed(seed)
-        if _TORCH_IS_KNOWN and seed != reads_as:
+        if _FRESH_TORCH_HEAD is None:
+            self._mark = self._generator.get_state().tolist()
+            return
+        shown = reads_as.to_bytes(8, "little")
+        self._mark = shown + _FRESH_TORCH_HEAD
+        if seed != reads_as:
             state = self._generator.get_state()
-            ctypes.memmove(state.data_ptr(), reads_as.to_bytes(8, "little"), 8)
+            ctypes.memmove(state.data_ptr(), shown, 8)
             self._generator.set_state(state)
 
-    def mark(self) -> None:
-        self._mark = self._position()
-
     def moved(self) -> bool:
-        return bool(self._position() != self._mark)
-
-    def _position(self) -> Any:
         state = self._generator.get_state()
-        return _torch_head(state) if _TORCH_IS_KNOWN else state.tolist()
+        if _FRESH_TORCH_HEAD is None:
+            return bool(state.tolist() != self._mark)
+        return bool(_torch_head(state) != self._mark)
 
 
 class _Python:
@@ -115,11 +127,15 @@ class _Python:
     def restore(self) -> None:
         random.setstate(self._saved)
 
-    @staticmethod
-    def seed(seed: int) -> None:
-        random.seed(seed)
+    def rest(self) -> None:
+        """Takes up a fixed state, and marks."""
+        random.setstate(_RESTING)
+        self._mark = self._words()
 
-    def mark(self) -> None:
+    def seed(self, seed: int) -> None:
+        """Seeds, as `random.seed` does, and marks."""
+        _SEED(_PYTHON, seed)
+        _PYTHON.gauss_next = None
         self._mark = self._words()
 
     def moved(self) -> bool:
@@ -129,7 +145,7 @@ class _Python:
     def _words() -> Any:
         if _PYTHON_ADDRESS is None:
             return random.getstate()
-        return ctypes.string_at(_PYTHON_ADDRESS, _TWISTER_BYTES), _PYTHON.gauss_next
+        return ctypes.string_at(_PYTHON_ADDRESS, _TELLTALE_BYTES), _PYTHON.gauss_next
 
 
 class _Numpy:
@@ -144,20 +160,24 @@ class _Numpy:
         self._own = np.random.MT19937(0)
         self._address = self._own.ctypes.state_address
         self._user: Any = None
-        self._user_words: bytes | None = None
+        self._user_address = 0
+        self._user_words = b""
         self._pending = True
         self._saved: Any = None
         self._mark = b""
+        self._rested = False
 
     def save(self) -> None:
         user = np.random.get_bit_generator()
-        words = None
-        if type(user) is np.random.MT19937:
-            words = ctypes.string_at(user.ctypes.state_address, _TWISTER_BYTES)
-        if self._pending or words is None or words != self._user_words or user is not self._user:
+        if user is not self._user:
+            self._user, self._pending = user, True
+            known = type(user) is np.random.MT19937
+            self._user_address = user.ctypes.state_address if known else 0
+        words = ctypes.string_at(self._user_address, _TWISTER_BYTES) if self._user_address else b""
+        if self._pending or words != self._user_words:
             self._saved = np.random.get_state(legacy=False)
-            self._pending = bool(self._saved["has_gauss"])
-        self._user, self._user_words = user, words
+            self._pending = bool(self._saved["has_gauss"]) or not words
+            self._user_words = words
         np.random.set_bit_generator(self._own)
 
     def restore(self) -> None:
@@ -165,12 +185,17 @@ class _Numpy:
         if self._pending:
             np.random.set_state(self._saved)
 
-    @staticmethod
-    def seed(seed: int) -> None:
+    def rest(self) -> None:
+        """Takes up a fixed state, and marks; nothing to do where it was not left."""
+        if not self._rested or self.moved():
+            self.seed(0)
+            self._rested = True
+
+    def seed(self, seed: int) -> None:
+        """Seeds, and marks."""
+        self._rested = False
         # Another word than torch's, whose twister would give the same numbers for it.
         np.random.seed((seed ^ 0x9E3779B9) & 0xFFFFFFFF)
-
-    def mark(self) -> None:
         self._mark = ctypes.string_at(self._address, _TWISTER_BYTES)
 
     def moved(self) -> bool:
@@ -193,18 +218,28 @@ class GlobalStreams:
         self._python = _Python()
         self._numpy = _Numpy()
         self._seed = 0
+        self._watching = False
 
     def lent(self, seed: int) -> GlobalStreams:
-        """Use as ``with streams.lent(seed):``; all three are seeded (64 bits), and marked."""
-        self._seed = seed
+        """Use as ``with streams.lent(seed):``; all three are seeded (64 bits)."""
+        self._seed, self._watching = seed, False
+        return self
+
+    def watched(self, seed: int) -> GlobalStreams:
+        """Use as ``with streams.watched(seed):``; only torch's is seeded (64 bits)."""
+        self._seed, self._watching = seed, True
         return self
 
     def __enter__(self) -> None:
         self._torch.save()
         self._python.save()
         self._numpy.save()
-        self.seed(self._seed)
-        self.mark()
+        if self._watching:
+            self._torch.seed(self._seed, self._seed)
+            self._python.rest()
+            self._numpy.rest()
+        else:
+            self.seed(self._seed)
 
     def __exit__(
         self,
@@ -222,14 +257,8 @@ class GlobalStreams:
         self._python.seed(seed)
         self._numpy.seed(seed)
 
-    def mark(self) -> None:
-        """From now on `drawn` means: since here. Only while lent."""
-        self._torch.mark()
-        self._python.mark()
-        self._numpy.mark()
-
     def drawn(self) -> bool:
-        """Whether anything was drawn, or seeded, since the last mark. Only while lent."""
+        """Whether anything was drawn, or seeded, since they were seeded. Only while lent."""
         return self._torch.moved() or self._python.moved() or self._numpy.moved()
 
     def capture(self) -> Any:

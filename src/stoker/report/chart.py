@@ -5,6 +5,7 @@ from __future__ import annotations
 import plotext
 
 from stoker.tuning.recommend import CountSummary
+from stoker.tuning.wording import number
 
 WIDTH, HEIGHT = 64, 11
 MOST_BARS = 12
@@ -35,5 +36,7 @@ def rate_chart(counts: tuple[CountSummary, ...], width: int = WIDTH) -> str:
     figure.ruler("x").ticks(places[::step], labels[::step])
     figure.ruler("x").lim(0.5, len(counts) + 0.5)
     figure.ruler("y").lim(0, max(rates) * 1.1)
+    marks = [0.0, max(rates) / 2, max(rates)]
+    figure.ruler("y").ticks(marks, [number(mark) for mark in marks])
     lines = str(plotext.uncolorize(figure.build())).splitlines()
     return "\n".join(line.rstrip() for line in lines if line.strip())

@@ -41,7 +41,8 @@ def tune_table(result: TuneResult) -> Table:
     for name in ("workers", "batches/s", "± spread", "first batch s", "relative to best"):
         table.add_column(name, justify="right")
     chosen = result.recommendation.num_workers if result.recommendation else None
-    best = max((each.epoch_batches_per_s for each in result.counts), default=0.0)
+    whole = [each.epoch_batches_per_s for each in result.counts if each.complete]
+    best = max(whole, default=0.0)
     for summary in result.counts:
         marked = summary.num_workers == chosen
         style = "bold green" if marked else None
@@ -55,7 +56,7 @@ def _cells(summary: CountSummary, best: float) -> list[str]:
         number(summary.batches_per_s) + _mark(summary),
         "one trial" if summary.spread is None else percent(summary.spread),
         number(summary.first_batch_s),
-        percent(summary.epoch_batches_per_s / best) if best else "",
+        percent(summary.epoch_batches_per_s / best) if best and summary.complete else "",
     ]
 
 
@@ -102,11 +103,8 @@ def verdict(result: TuneResult) -> str:
 def failure_text(failure: Failure) -> str:
     """A failure in four parts and the end of the user's own traceback."""
     lines = [failure.what]
-    doing = failure.doing
-    if failure.batches:
-        doing += f", after {failure.batches:,} batch{'es' if failure.batches > 1 else ''}"
     for name, part in (
-        ("while", doing),
+        ("while", failure.doing),
         ("likely cause", failure.likely),
         ("to change it", failure.change),
     ):

@@ -177,6 +177,11 @@ class Meter:
             or now >= self._give_up_at
         )
 
+    @property
+    def batches(self) -> int:
+        """Batches that came, over all epochs."""
+        return sum(epoch.batches for epoch in self._epochs)
+
     def observation(self, epoch_batches: int | None, *, complete: bool) -> Observation | None:
         """What was measured so far; None before the first batch and when no time passed.
 

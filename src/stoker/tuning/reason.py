@@ -18,7 +18,7 @@ def reason(decision: Decision, summaries: list[CountSummary]) -> str:
     counts = {summary.num_workers: summary for summary in summaries}
     head = f"{workers(decision.chosen)}: {number(counts[decision.chosen].batches_per_s)} batches/s"
     if len(counts) == 1:
-        return f"{head}; no other count was measured."
+        return f"{head}; no other count was measured to the end."
     parts = [
         _beside_fewest(decision, counts),
         _beside_rival(decision, counts),

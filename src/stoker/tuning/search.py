@@ -77,7 +77,7 @@ class Search:
         Args:
             elapsed_s: Seconds since the search began.
         """
-        if len(self._failed) > 1 and not self.observations:
+        if len(self._failed) > 1 and not any(seen.complete for seen in self.observations):
             return None
         if not self._queue:
             self._begin_round(elapsed_s)

@@ -35,11 +35,13 @@ from stoker.tuning.guardian import Guardian
 from stoker.tuning.meter import Observation, Plan
 from stoker.tuning.result import Failure, LoaderFacts, Outcome
 from stoker.tuning.search import Trial
-from stoker.tuning.wording import duration, workers
+from stoker.tuning.stacks import shortened
+from stoker.tuning.wording import count_of, duration, workers
 
 GRACE_S = 5.0
-STACKS_S = 0.5
-KEPT_LINES = 60
+STACK_S = 0.1
+MOST_STACKS = 4
+KEPT_LINES = 200
 SHOWN_LINES = 20
 PACKAGE_FOLDER = str(Path(__file__).resolve().parents[2])
 
@@ -175,6 +177,9 @@ class _Running:
             outcome = self._take(line) if line is not None and line.endswith("}") else None
             if outcome is not None:
                 return outcome
+        last = self.written[-1] if self.written else ""
+        if code == 1 and ": " in last:  # an exception got past everything there
+            return self._failed("died", f"The trial's process ended by {last}")
         return self._failed("died", f"The trial's process {_how_it_ended(code)}.")
 
     def _hung(self, timeout_s: float) -> Outcome:
@@ -182,17 +187,18 @@ class _Running:
         if self.loader is None:
             what = f"The target was not loaded within {duration(timeout_s)}."
         if hasattr(signal, "SIGUSR1"):  # faulthandler in the process writes its stacks
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGUSR1)
-            time.sleep(STACKS_S)
+            for pid in [self.process.pid, *_children(self.process.pid)[:MOST_STACKS]]:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGUSR1)
+                time.sleep(STACK_S)  # one after the other, else they mix line by line
         return self._failed("hang", what)
 
     def _failed(self, kind: Any, what: str) -> Outcome:
         doing = "loading the target"
         if self.loader is not None:
             doing = f"reading batches with {workers(self.trial.num_workers)}"
-        shown = KEPT_LINES if kind == "hang" else SHOWN_LINES
-        detail = "\n".join(list(self.written)[-shown:])
+            doing += f", after at least {count_of(self.batches or 0, 'batch')}"
+        detail = shortened(self.written, 2 * SHOWN_LINES if kind == "hang" else SHOWN_LINES)
         change = "give more time with --timeout SECONDS" if kind == "hang" else ""
         failure = Failure(
             kind,
@@ -242,6 +248,14 @@ def _await_exit(process: subprocess.Popen[bytes], put: Callable[[None], None]) -
     else:
         process.wait()
     put(None)
+
+
+def _children(pid: int) -> list[int]:
+    """Its child processes where the system lists them: Linux."""
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except (OSError, ValueError):
+        return []
 
 
 def _how_it_ended(code: int) -> str:

@@ -24,14 +24,15 @@ from stoker.errors import StokerError, TargetError
 from stoker.tuning import target as targets
 from stoker.tuning.meter import Meter, Plan
 from stoker.tuning.result import Failure, FailureKind, LoaderFacts
-from stoker.tuning.wording import workers
+from stoker.tuning.wording import count_of, workers
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
 PROGRESS_EVERY_S = 0.2
 DETAIL_LINES = 20
-OWN_FOLDER = str(Path(__file__).parent)
+TORCH_FOLDER = os.path.join("torch", "utils", "data", "")
+OWN_FOLDER = str(Path(__file__).parents[1])
 
 
 class Channel:
@@ -124,12 +125,15 @@ def _length(loader: DataLoader[Any]) -> int | None:
 def _measure(loader: DataLoader[Any], plan: Plan, count: int, channel: Channel) -> None:
     persistent = count > 0 and bool(loader.persistent_workers)
     meter = Meter(plan, count, prefetch=loader.prefetch_factor or 2, persistent=persistent)
-    length, seen = _length(loader), [0]
+    length = _length(loader)
     try:
-        _run_epochs(loader, meter, length, channel, seen)
+        _run_epochs(loader, meter, length, channel)
     except (Exception, SystemExit) as error:
+        _let_no_worker_interrupt()
         partial = meter.observation(length, complete=False)
-        failure = _failure(error, count, f"reading batches with {workers(count)}", seen[0])
+        came = count_of(meter.batches, "batch")
+        doing = f"reading batches with {workers(count)}, after {came}"
+        failure = _failure(error, count, doing, meter.batches)
         channel.send("failed", failure=asdict(failure), observation=partial and asdict(partial))
         return
     observation = meter.observation(length, complete=True)
@@ -139,25 +143,30 @@ def _measure(loader: DataLoader[Any], plan: Plan, count: int, channel: Channel) 
     channel.send("observed", observation=asdict(observation))
 
 
+def _let_no_worker_interrupt() -> None:
+    """Torch raises out of its SIGCHLD handler, so a second dead worker would cut off the report."""
+    if hasattr(signal, "SIGCHLD"):
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
 def _run_epochs(
-    loader: DataLoader[Any], meter: Meter, length: int | None, channel: Channel, seen: list[int]
+    loader: DataLoader[Any], meter: Meter, length: int | None, channel: Channel
 ) -> None:
-    """Epochs until the meter has enough; ``seen[0]`` counts the batches as they come."""
+    """Epochs until the meter has enough."""
     clock = time.perf_counter
-    enough, report_at, batches = False, 0.0, 0
+    enough, report_at = False, 0.0
     while not enough:
         meter.start_epoch(clock())
         for _ in loader:
             now = clock()
-            batches += 1
-            if now >= report_at:
-                report_at = now + PROGRESS_EVERY_S
-                seen[0] = batches
-                so_far = meter.observation(length, complete=False)
-                channel.send("progress", batches=batches, observation=so_far and asdict(so_far))
             if meter.batch(now):
                 enough = True
                 break
+            if now >= report_at:
+                report_at = now + PROGRESS_EVERY_S
+                so_far = meter.observation(length, complete=False)
+                told = so_far and asdict(so_far)
+                channel.send("progress", batches=meter.batches, observation=told)
         else:
             enough = meter.end_epoch(clock())
 
@@ -185,10 +194,11 @@ def _target_failure(error: TargetError) -> Failure:
 def _failure(error: BaseException, count: int, doing: str, batches: int) -> Failure:
     kind: FailureKind = "died" if _is_death(error) else "raised"
     if isinstance(error, StokerError):
-        parts = (error.what, error.doing or doing, error.likely, error.change)
+        doing = f"{doing}; {error.doing}" if error.doing else doing
+        parts = (error.what, doing, error.likely, error.change)
     elif kind == "died":
         likely = "memory ran out, or code of the data set ended or crashed the process"
-        parts = (targets.summary_of(error), doing, likely, "")
+        parts = (f"A worker died: {error}".splitlines()[0], doing, likely, "")
     else:
         parts = (targets.summary_of(error), doing, "", "")
     detail = "" if kind == "died" else _traceback(error)
@@ -204,7 +214,7 @@ def _is_death(error: BaseException) -> bool:
 
 
 def _traceback(error: BaseException) -> str:
-    """The end of the user's traceback, without Stoker's and the import system's own frames."""
+    """The end of the user's traceback, without the frames of Stoker, torch's loader and imports."""
     told = traceback.TracebackException.from_exception(error)
     foreign = [frame for frame in told.stack if not _is_ours(frame.filename)]
     told.stack = traceback.StackSummary.from_list(foreign)
@@ -213,7 +223,7 @@ def _traceback(error: BaseException) -> str:
 
 
 def _is_ours(filename: str) -> bool:
-    return filename.startswith((OWN_FOLDER, "<frozen importlib"))
+    return filename.startswith((OWN_FOLDER, "<frozen importlib")) or TORCH_FOLDER in filename
 
 
 if __name__ == "__main__":

@@ -5,7 +5,13 @@ from __future__ import annotations
 
 def workers(count: int) -> str:
     """A count of workers, as in "2 workers"."""
-    return f"{count} worker" if count == 1 else f"{count} workers"
+    return count_of(count, "worker")
+
+
+def count_of(count: int, noun: str) -> str:
+    """A count and its noun: "1 batch", "2 batches"."""
+    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"
 
 
 def number(value: float) -> str:

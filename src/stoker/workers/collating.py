@@ -85,3 +85,13 @@ def install(stacking: Stacking) -> None:
     current: dict[Any, Any] = torch_collate.default_collate_fn_map
     if current.get(torch.Tensor) is _STOCK_STACK:
         current[torch.Tensor] = stacking
+
+
+def draws_nothing(collate: Any) -> bool:
+    """Whether a collate function is known not to draw random numbers: torch's, unchanged."""
+    if collate is torch_collate.default_convert:
+        return True
+    if collate is not torch_collate.default_collate and not isinstance(collate, DefaultCollate):
+        return False
+    entries = torch_collate.default_collate_fn_map.values()
+    return all(isinstance(f, Stacking) or f.__module__ == torch_collate.__name__ for f in entries)

@@ -3,23 +3,25 @@
 The same code runs in the main process and in workers, so that a batch cannot depend on
 where it was made: its random numbers follow from the epoch's key and its position alone.
 
-Samples are seeded one by one only where something draws. The first few tell: if one of them
-drew, every sample is seeded from then on. If none did, batches are made under their own seed
-alone, and should one turn out to have drawn after all, it is made again with each sample
-under its seed, and so is every later one. A batch without draws is the same either way.
+Samples are seeded one by one only where something draws. The first few of the first batch
+tell. If none of them drew, later samples are read unseeded and watched; should one turn out
+to have drawn after all, its batch is made again with each sample under its seed, and so is
+every later one. A batch without draws is the same either way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import islice
+from operator import length_hint
 from typing import Any, Protocol
 
 from stoker.order.epoch import Task
 from stoker.order.keys import EpochKey
 from stoker.order.streams import GlobalStreams
+from stoker.workers.collating import draws_nothing
 
 _FIRST_LOOK = 8  # samples
+_DRAWN = object()
 
 
 class Ended(Exception):
@@ -44,14 +46,28 @@ class Maker(Protocol):
 class _Place:
     """What is being done: for the message if it fails."""
 
-    __slots__ = ("index", "stage")
-
     def __init__(self) -> None:
-        self.stage = ""
-        self.index: Any = None
+        self.collating = False
+        self._what: Any = None
+        self._left: Iterator[Any] | None = None
+
+    def at(self, what: Any) -> None:
+        """One index is being read; None: whatever the iterator yields next."""
+        self.collating, self._what, self._left = False, what, None
+
+    def along(self, indices: Any, left: Iterator[Any]) -> None:
+        """The samples at `indices` are being read; `left` yields those to come."""
+        self.collating, self._what, self._left = False, indices, left
 
     def __str__(self) -> str:
-        return "in collate_fn" if self.stage == "collate" else f"at sample index {self.index!r}"
+        if self.collating:
+            return "in collate_fn"
+        if self._left is None and self._what is None:
+            return "in the iterator"
+        if self._left is None:
+            return f"at sample index {self._what!r}"
+        done = len(self._what) - length_hint(self._left)
+        return f"at sample index {self._what[max(0, done - 1)]!r}"
 
 
 class MapMaker:
@@ -81,6 +97,7 @@ class MapMaker:
         self._by_sample = batched and not getattr(dataset, "__getitems__", None)
         self._batched = batched
         self._draws = draws
+        self._quiet_collate = draws_nothing(collate)
         self.place = _Place()
 
     def begin_epoch(self, key: EpochKey) -> None:
@@ -88,71 +105,62 @@ class MapMaker:
         self._key = key
 
     def make(self, task: Task) -> Any:
+        seed = self._key.batch(task.number)
         try:
-            with self._streams.lent(self._key.batch(task.number)):
-                samples = self._samples(task) if self._by_sample else self._whole(task.index)
+            if self._by_sample and self._draws.known is False:
+                batch = self._made_unseeded(task, seed)
+                if batch is not _DRAWN:
+                    return batch
+                self._draws.known = True
+            with self._streams.lent(seed):
+                samples = self._seeded(task) if self._by_sample else self._whole(task.index)
                 return self._collated(samples)
         except StopIteration as error:
             raise _no_end(error, self.place) from error
 
-    def _samples(self, task: Task) -> list[Any]:
-        samples = self._look(task) if self._draws.known is None else []
-        if self._draws.known:
-            return self._seeded(task, samples)
-        try:
-            self._unseeded(task.index, samples)
-        except Exception:
-            if not self._streams.drawn():
-                raise
-        else:
-            if not self._streams.drawn():
-                return samples
-        self._draws.known = True
-        return self._seeded(task, [])
+    def _made_unseeded(self, task: Task, seed: int) -> Any:
+        """The batch, or `_DRAWN` if reading a sample has drawn."""
+        with self._streams.watched(seed):
+            left = iter(task.index)
+            self.place.along(task.index, left)
+            dataset = self._dataset
+            try:
+                samples = [dataset[index] for index in left]
+            except Exception:
+                if not self._streams.drawn():
+                    raise
+                return _DRAWN
+            if self._streams.drawn():
+                return _DRAWN
+            if not self._quiet_collate:
+                self._streams.seed(seed)
+            return self._collated(samples)
 
     def _whole(self, index: Any) -> Any:
-        self.place.stage, self.place.index = "sample", index
+        self.place.at(index)
         if self._batched:
             return self._dataset.__getitems__(index)
         return self._dataset[index]
 
-    def _look(self, task: Task) -> list[Any]:
-        """Reads the first few samples, each under its seed, and learns whether any drew."""
-        streams, place = self._streams, self.place
-        place.stage = "sample"
+    def _seeded(self, task: Task) -> list[Any]:
+        """Reads the samples, each under its seed; then sets the seed of the batch."""
+        dataset, seed, key = self._dataset, self._streams.seed, self._key.sample
+        looks = _FIRST_LOOK if self._draws.known is None else 0
+        left = iter(task.index)
+        self.place.along(task.index, left)
         samples = []
-        for position, place.index in enumerate(islice(task.index, _FIRST_LOOK), task.start):
-            streams.seed(self._key.sample(position))
-            streams.mark()
-            samples.append(self._dataset[place.index])
-            if streams.drawn():
-                self._draws.known = True
-                return samples
-        self._draws.known = False
-        streams.seed(self._key.batch(task.number))
-        streams.mark()
-        return samples
-
-    def _unseeded(self, indices: Any, samples: list[Any]) -> None:
-        """Reads the samples after those given, and adds them."""
-        dataset, place = self._dataset, self.place
-        place.stage = "sample"
-        for place.index in islice(indices, len(samples), None):
-            samples.append(dataset[place.index])
-
-    def _seeded(self, task: Task, samples: list[Any]) -> list[Any]:
-        """Reads the samples after those given, each under its seed; then the batch's is set."""
-        dataset, place, seed, key = self._dataset, self.place, self._streams.seed, self._key.sample
-        place.stage = "sample"
-        start = task.start + len(samples)
-        for position, place.index in enumerate(islice(task.index, len(samples), None), start):
+        for position, index in enumerate(left, task.start):
             seed(key(position))
-            samples.append(dataset[place.index])
+            samples.append(dataset[index])
+            if looks:
+                looks -= 1
+                self._draws.known = self._streams.drawn()
+                looks *= not self._draws.known
         seed(self._key.batch(task.number))
         return samples
 
     def _collated(self, samples: Any) -> Any:
-        self.place.stage = "collate"
+        self.place.collating = True
         return self._collate(samples)
 
 
@@ -207,11 +215,11 @@ class IterableMaker:
             raise Ended
         with self._streams.lent(self._key.shard(self._shard, self._step)):
             self._step += 1
-            self.place.stage, self.place.index = "sample", f"{task.start} and after"
+            self.place.at(None)
             if self._iterator is None:
                 self._iterator = iter(self._dataset)
             samples = self._take(len(task.index)) if self._batched else self._one()
-            self.place.stage = "collate"
+            self.place.collating = True
             try:
                 return self._collate(samples)
             except StopIteration as error:
