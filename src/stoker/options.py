@@ -34,9 +34,7 @@ def seed(value: Any) -> int | None:
     return number
 
 
-def own_generator(
-    seed: int | None, generator: torch.Generator | None
-) -> torch.Generator | None:
+def own_generator(seed: int | None, generator: torch.Generator | None) -> torch.Generator | None:
     """The generator a loader with these two arguments draws from.
 
     Both may be given when they agree: a library that rebuilds a loader from its attributes

@@ -23,8 +23,10 @@ from __future__ import annotations
 from collections import deque
 from math import ceil
 
-NOTICE_S = 0.0003
+NOTICE_S = 0.00015
 """How long a worker that has finished waits for its next task, at best (measured: 0.1-0.3 ms)."""
+WAKE_S = 0.0001
+"""What it costs to wake a sleeping worker (measured: 0.05-0.1 ms)."""
 _WORTH_QUEUEING = 0.05
 
 
@@ -44,6 +46,21 @@ def queue_depth(prefetch: int, away_s: float, service_s: float | None) -> int:
         return prefetch
     unattended = (away_s + NOTICE_S) / max(service_s, 1e-9) - _WORTH_QUEUEING
     return min(prefetch, 1 + max(0, ceil(min(unattended, prefetch))))
+
+
+def least_handful(window: int, service_s: float | None) -> int:
+    """How many batches to let come together before workers are woken for them.
+
+    Where a batch takes less time than waking a worker, tasks go in handfuls; a reserve of
+    half the window stays.
+
+    Args:
+        window: How many batches may be running or ready.
+        service_s: How long a worker takes for a batch, or None when not known yet.
+    """
+    if service_s is None:
+        return 1
+    return max(1, min(window // 2, ceil(WAKE_S / max(service_s, 1e-9))))
 
 
 class Dispatcher:
@@ -74,6 +91,11 @@ class Dispatcher:
     def in_flight(self) -> int:
         """Batches running or ready."""
         return sum(map(len, self._queues)) + len(self._ready)
+
+    @property
+    def room(self) -> int:
+        """How many batches the window has room for."""
+        return self.window - self.in_flight
 
     def running(self, worker: int) -> tuple[int, ...]:
         """The numbers a worker holds; the first is the one it is making."""

@@ -18,7 +18,7 @@ import time
 from typing import Any
 
 from stoker.errors import StokerError, WaitTimeout, WorkerDied
-from stoker.feed.dispatch import Dispatcher, queue_depth
+from stoker.feed.dispatch import Dispatcher, least_handful, queue_depth
 from stoker.feed.pinning import Pinner
 from stoker.order.epoch import EpochPlan, Task
 from stoker.workers.messages import BeginEpoch, Failed, Made, ShardEnded
@@ -154,32 +154,44 @@ class Feed:
 
     def _assign(self, *, waiting: bool) -> None:
         """Sends workers all they may have now."""
+        if not waiting and self._dispatcher.room < least_handful(
+            self._dispatcher.window, self._service_s
+        ):
+            return
         depth = queue_depth(self._prefetch, self._away_s, self._service_s)
         run_ahead = min(
             _RUN_AHEAD_PER_WORKER * self._dispatcher.workers,
             _RUN_AHEAD_BYTES // max(1, self._pool.largest_bytes),
         )
-        while True:
-            command = self._dispatcher.next_assignment(
-                waiting=waiting, depth=depth, run_ahead=run_ahead
-            )
-            if command is None or not self._send(*command):
-                return
+        handfuls: dict[int, list[Task]] = {}
+        while command := self._dispatcher.next_assignment(
+            waiting=waiting, depth=depth, run_ahead=run_ahead
+        ):
+            worker, number = command
+            task = self._planned(number)
+            if task is None:
+                break
+            self._tasks[number] = task
+            self._dispatcher.assigned(worker, number)
+            handfuls.setdefault(worker, []).append(task)
+        for worker, tasks in handfuls.items():
+            try:
+                self._pool.make(worker, self._epoch, tasks)
+            except Exception as error:  # Indices that do not pickle.
+                for task in tasks:
+                    self._dispatcher.finished(worker, task.number)
+                    self._answers[task.number] = _Raises(error)
 
-    def _send(self, worker: int, number: int) -> bool:
+    def _planned(self, number: int) -> Task | None:
         try:
             task = self._plan.next()
             if task is None:
                 self._dispatcher.exhausted()
-                return False
-            task = task._replace(number=number)
-            self._pool.make(worker, self._epoch, task)
+                return None
+            return task._replace(number=number)
         except Exception as error:
             self._answers[self._dispatcher.failed_to_plan()] = _Raises(error)
-            return False
-        self._tasks[number] = task
-        self._dispatcher.assigned(worker, number)
-        return True
+            return None
 
     def _handle(self, events: list[tuple[int, Any]]) -> None:
         for worker, message in events:

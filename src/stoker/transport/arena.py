@@ -70,7 +70,7 @@ class WorkerArena:
     def __init__(self, kind: Kind) -> None:
         self._kind: Kind = kind
         self._slots: dict[int, OwnedSegment] = {}
-        self._free: set[int] = set()
+        self._free: dict[int, None] = {}  # in the order they came free
         self._seen: dict[int, weakref.ref[Any]] = {}
         self._made = 0
         self._filling: int | None = None
@@ -84,8 +84,9 @@ class WorkerArena:
         if not clean:
             self._filling = None
             return
-        self._filling = max(clean, key=lambda slot: self._slots[slot].size_bytes)
-        self._free.discard(self._filling)
+        # Of the largest, the one that came free last: it may still be in a cache.
+        self._filling = max(reversed(clean), key=lambda slot: self._slots[slot].size_bytes)
+        del self._free[self._filling]
         self._lease = self._slots[self._filling].lease()
 
     def allocate(self, size_bytes: int) -> tuple[Any, int] | None:
@@ -154,12 +155,12 @@ class WorkerArena:
         """Gives the slot being filled back: its batch is not sent, or not in it."""
         if self._filling is not None:
             self._seen[self._filling] = weakref.ref(self._lease)
-            self._free.add(self._filling)
+            self._free[self._filling] = None
         self._filling = self._lease = None
 
     def release(self, slots: tuple[int, ...]) -> None:
         """The main process can't see these slots any more."""
-        self._free.update(slot for slot in slots if slot in self._slots)
+        self._free.update((slot, None) for slot in slots if slot in self._slots)
 
     def _home(self) -> tuple[int, int] | None:
         if self._lease is None or self._filling is None or not self._cursor:

@@ -25,6 +25,7 @@ SMALL_BYTES = 32 * 1024
 """Leaves up to this size are copied out of a slot; streams and batches up to it skip the slot."""
 _IN_STREAM_BYTES = 512
 
+
 def _crosses(dtype: torch.dtype) -> bool:
     """Whether a tensor of this type can be built over foreign memory."""
     try:
@@ -35,7 +36,9 @@ def _crosses(dtype: torch.dtype) -> bool:
 
 
 _DTYPES: tuple[torch.dtype, ...] = tuple(
-    sorted(filter(_crosses, {x for x in vars(torch).values() if isinstance(x, torch.dtype)}), key=str)
+    sorted(
+        filter(_crosses, {x for x in vars(torch).values() if isinstance(x, torch.dtype)}), key=str
+    )
 )
 _DTYPE_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 
@@ -101,7 +104,20 @@ def _dense_strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
     return tuple(tensor.stride())
 
 
-class Packing(pickle.Pickler):
+class _Pickler(pickle.Pickler):
+    """Hands tensors and large buffers to a `Packing`, which does not refer back to it."""
+
+    def __init__(self, file: io.BytesIO, packing: Packing) -> None:
+        super().__init__(file, protocol=5, buffer_callback=packing.take_buffer)
+        self._packing = packing
+
+    def persistent_id(self, leaf: object) -> tuple[Any, ...] | None:
+        if isinstance(leaf, torch.Tensor) and _is_plain(leaf):
+            return self._packing.take_tensor(leaf)
+        return None
+
+
+class Packing:
     """The sending side: walks a batch and decides where each leaf goes.
 
     Args:
@@ -115,28 +131,27 @@ class Packing(pickle.Pickler):
     """
 
     def __init__(self, batch: object, home: tuple[int, int] | None, reserved_bytes: int) -> None:
-        self._file = io.BytesIO()
-        super().__init__(self._file, protocol=5, buffer_callback=self._buffer)  # type: ignore[arg-type]
         self._home = home
-        self._seen: dict[int, tuple[Any, ...]] = {}
+        self._seen: dict[int, tuple[torch.Tensor, tuple[Any, ...]]] = {}
         self.placed: list[Placed] = []
         self.buffers: list[Region] = []
         self.end = reserved_bytes
         self.in_home = False
-        self.dump(batch)
-        self.stream: bytes | Region = self._file.getvalue()
+        file = io.BytesIO()
+        _Pickler(file, self).dump(batch)
+        self.stream: bytes | Region = file.getvalue()
         if len(self.stream) > SMALL_BYTES:
             source = memoryview(self.stream)
             self.stream = self._reserve(len(self.stream))
             self.placed.append(Placed(self.stream, source))
 
-    def persistent_id(self, leaf: object) -> tuple[Any, ...] | None:
-        if not isinstance(leaf, torch.Tensor) or not _is_plain(leaf):
-            return None
-        known = self._seen.get(id(leaf))
+    def take_tensor(self, tensor: torch.Tensor) -> tuple[Any, ...]:
+        """Places a tensor; returns what stands for it in the stream."""
+        known = self._seen.get(id(tensor))
         if known is None:
-            known = self._seen[id(leaf)] = self._place(leaf)
-        return known
+            # With the tensor itself: were it freed, another could have its id.
+            known = self._seen[id(tensor)] = (tensor, self._place(tensor))
+        return known[1]
 
     def _place(self, tensor: torch.Tensor) -> tuple[Any, ...]:
         size_bytes = tensor.numel() * tensor.element_size()
@@ -162,7 +177,7 @@ class Packing(pickle.Pickler):
         inside = 0 <= offset and offset + size_bytes <= self._home[1]
         return offset if inside and offset % tensor.element_size() == 0 else None
 
-    def _buffer(self, buffer: pickle.PickleBuffer) -> bool:
+    def take_buffer(self, buffer: pickle.PickleBuffer) -> bool:
         """Takes a buffer out of the stream (returns False) or leaves it in (True)."""
         try:
             raw = buffer.raw()

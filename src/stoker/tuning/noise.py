@@ -16,6 +16,9 @@ MEDIAN_OVER_MEAN = 1.2533
 # scale" (1992): by how much the deviation of a small sample comes out too small.
 SMALL_SAMPLE = {2: 1.196, 3: 1.495, 4: 1.363, 5: 1.206, 6: 1.200, 7: 1.140, 8: 1.129, 9: 1.107}
 
+# Mean range of samples from a bell, in standard deviations.
+RANGE_IN_SIGMAS = {2: 1.128, 3: 1.693, 4: 2.059, 5: 2.326}
+
 
 def deviation(values: Sequence[float]) -> float | None:
     """Standard deviation by the median absolute deviation; None for fewer than two values."""
@@ -35,6 +38,16 @@ def spread(values: Sequence[float]) -> float | None:
 
 
 def doubt(values: Sequence[float]) -> float | None:
-    """Two standard errors of the median; None for fewer than two values."""
+    """Two standard errors of the median; None for fewer than two values.
+
+    With up to five values, two of them often lie together by chance, and the deviation from
+    the median then sees no noise at all. There the range counts where it says more: too much
+    doubt only asks for another repeat.
+    """
     sigma = deviation(values)
-    return None if sigma is None else 2 * MEDIAN_OVER_MEAN * sigma / math.sqrt(len(values))
+    if sigma is None:
+        return None
+    count = len(values)
+    if count in RANGE_IN_SIGMAS:
+        sigma = max(sigma, (max(values) - min(values)) / RANGE_IN_SIGMAS[count])
+    return 2 * MEDIAN_OVER_MEAN * sigma / math.sqrt(count)

@@ -86,6 +86,11 @@ class Comparison:
         return self.shortfall - self.noise > INDIFFERENT
 
     @property
+    def may_lead(self) -> bool:
+        """Whether more repeats might show it notably faster than the best so far."""
+        return self.noise - self.shortfall > ACCEPTABLE
+
+    @property
     def hopeless(self) -> bool:
         """Whether measuring it further is a waste."""
         return self.pairs >= 2 and self.shortfall - 2 * self.noise > HOPELESS
@@ -127,7 +132,9 @@ def decide(observations: Iterable[Observation]) -> Decision | None:
     comparisons = {count: _compare(count, rates[count], rates[best]) for count in sorted(rates)}
     chosen = min(count for count, beside in comparisons.items() if beside.within_noise)
     open_counts = {
-        count for count, beside in comparisons.items() if count <= chosen and not beside.certain
+        count
+        for count, beside in comparisons.items()
+        if (beside.may_lead if count > chosen else not beside.certain)
     }
     contested = open_counts | {chosen, best} if open_counts else set()
     return Decision(chosen, best, comparisons, frozenset(contested))

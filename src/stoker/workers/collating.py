@@ -45,17 +45,18 @@ class Stacking:
         buffer, offset = memory
         count = first.numel() * len(batch)
         flat = torch.frombuffer(buffer, dtype=first.dtype, count=count, offset=offset)
-        return torch.stack(batch, 0, out=flat.view(len(batch), *first.shape))
+        try:
+            return torch.stack(batch, 0, out=flat.view(len(batch), *first.shape))
+        except RuntimeError:  # A tensor needs its gradient, or torch.stack refuses them all.
+            return torch.stack(batch, 0)
 
 
 def _uniform(batch: Any) -> bool:
-    """Whether stacking into given memory gives what stacking into fresh memory would."""
-    first = batch[0]
-    kind = (torch.Tensor, first.dtype, False)
+    """Whether these are plain CPU tensors of one type: no promotion, no subclass."""
     return (
-        first.device.type == "cpu"
-        and {(type(x), x.dtype, x.requires_grad) for x in batch} == {kind}
-        and all(x.shape == first.shape for x in batch)
+        batch[0].device.type == "cpu"
+        and set(map(type, batch)) == {torch.Tensor}
+        and len({tensor.dtype for tensor in batch}) == 1
     )
 
 

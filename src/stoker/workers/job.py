@@ -31,6 +31,7 @@ from torch.utils.data import IterDataPipe
 from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data.graph_settings import apply_random_seed
 
+from stoker.order.epoch import Task
 from stoker.order.keys import EpochKey
 from stoker.transport.arena import WorkerArena
 from stoker.transport.shm import Kind
@@ -99,9 +100,7 @@ def run(
 
 
 class _Worker:
-    def __init__(
-        self, job: Job, worker: int, connection: Connection, first: BeginEpoch
-    ) -> None:
+    def __init__(self, job: Job, worker: int, connection: Connection, first: BeginEpoch) -> None:
         self._job = job
         self._number = worker
         self._connection = connection
@@ -164,7 +163,8 @@ class _Worker:
             message = loads(self._connection.recv_bytes())
             if isinstance(message, Make):
                 self._arena.release(message.released)
-                self._make(message)
+                for task in message.tasks:
+                    self._make(message.epoch, task)
             elif isinstance(message, BeginEpoch):
                 self._begin_epoch(message)
             else:
@@ -182,15 +182,15 @@ class _Worker:
             generator.manual_seed(message.shared_seed)
             self._dataset = apply_random_seed(self._dataset, generator)
 
-    def _make(self, message: Make) -> None:
-        epoch, number = message.epoch, message.task.number
+    def _make(self, epoch: int, task: Task) -> None:
+        number = task.number
         if self._maker is None:
             self._send(Failed(epoch, number, self._init_failure))
             return
         started = time.perf_counter()
         self._arena.begin()
         try:
-            shipment = self._arena.commit(self._maker.make(message.task))
+            shipment = self._arena.commit(self._maker.make(task))
             answer = dumps(Made(epoch, number, shipment, time.perf_counter() - started))
         except Ended:
             self._arena.abort()

@@ -28,10 +28,10 @@ class BeginEpoch(NamedTuple):
 
 
 class Make(NamedTuple):
-    """To a worker: make this batch; these slots are free again."""
+    """To a worker: make these batches, one after the other; these slots are free again."""
 
     epoch: int
-    task: Task
+    tasks: tuple[Task, ...]
     released: tuple[int, ...]
 
 

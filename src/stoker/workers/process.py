@@ -27,12 +27,15 @@ import time
 import warnings
 import weakref
 from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pickle import PicklingError
 from typing import Any, NamedTuple
 
 from stoker.errors import TransportError
+from stoker.order.epoch import Task
 from stoker.transport.arena import LentSlots, Shipment
 from stoker.workers.job import Job, run
 from stoker.workers.messages import BeginEpoch, Made, Make, Stop, dumps, loads
@@ -67,6 +70,14 @@ class Died(NamedTuple):
     exitcode: int | None
 
 
+@dataclass
+class _Unread:
+    """A message that its worker may not have read yet, and how many tasks of it are open."""
+
+    data: bytes
+    tasks: int
+
+
 class ProcessPool:
     """A fixed number of worker processes. For one thread of one process.
 
@@ -88,8 +99,8 @@ class ProcessPool:
             self, _stop, self.processes, self._connections, self._waiter, os.getpid()
         )
         self._slots = [LentSlots(kept_limit) for _ in range(job.num_workers)]
-        self._unread: list[deque[int]] = [deque() for _ in range(job.num_workers)]
-        self._outbox: list[deque[bytes]] = [deque() for _ in range(job.num_workers)]
+        self._unread: list[deque[_Unread]] = [deque() for _ in range(job.num_workers)]
+        self._outbox: list[deque[_Unread]] = [deque() for _ in range(job.num_workers)]
         self._dead: set[int] = set()
         self.largest_bytes = 0
         if job.segments == "named" and os.name == "posix":
@@ -126,24 +137,32 @@ class ProcessPool:
         for worker in range(len(self.processes)):
             self._write(worker, data)
 
-    def make(self, worker: int, epoch: int, task: Any) -> None:
-        """Sends a task, now or when the worker has read what it was sent before.
+    def make(self, worker: int, epoch: int, tasks: Sequence[Task]) -> None:
+        """Sends tasks, now or when the worker has read what it was sent before.
 
         Raises:
-            Exception: What pickle raises for indices it cannot carry.
+            Exception: What pickle raises for indices it cannot carry; nothing is sent then.
         """
-        data = dumps(Make(epoch, task, self._slots[worker].take_released()))
-        self._outbox[worker].append(data)
+        data = dumps(Make(epoch, tuple(tasks), self._slots[worker].take_released()))
+        self._outbox[worker].append(_Unread(data, len(tasks)))
         self._flush(worker)
 
     def _flush(self, worker: int) -> None:
         outbox, unread = self._outbox[worker], self._unread[worker]
         while outbox:
-            size_bytes = len(outbox[0])
-            if unread and sum(unread) + size_bytes > _UNREAD_LIMIT_BYTES:
+            size_bytes = len(outbox[0].data)
+            if unread and sum(len(u.data) for u in unread) + size_bytes > _UNREAD_LIMIT_BYTES:
                 return
-            unread.append(size_bytes)
-            self._write(worker, outbox.popleft())
+            unread.append(outbox.popleft())
+            self._write(worker, unread[-1].data)
+
+    def _answered(self, worker: int) -> None:
+        """A worker has answered a task, so it has read all messages before that one."""
+        unread = self._unread[worker]
+        unread[0].tasks -= 1
+        if not unread[0].tasks:
+            unread.popleft()
+            self._flush(worker)
 
     def _write(self, worker: int, data: bytes) -> None:
         with contextlib.suppress(OSError):  # It is dead, which `wait` will tell.
@@ -200,11 +219,9 @@ class ProcessPool:
     def _receive(self, worker: int) -> Any:
         connection = self._connections[worker]
         message = loads(connection.recv_bytes())
-        if self._unread[worker]:
-            self._unread[worker].popleft()
         if isinstance(message, Made):
             self._accept(worker, message.shipment)
-        self._flush(worker)
+        self._answered(worker)
         return message
 
     def _accept(self, worker: int, shipment: Shipment) -> None:

@@ -1,0 +1,150 @@
+"""What the command line refuses, and what it finds out before anything is measured."""
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from stoker.cli import main, sweep
+from stoker.cli.output import check_writable, write_whole
+from stoker.errors import StokerError
+from tests.unit.report.invented import invent
+
+Stoker = Callable[..., int]
+
+
+@pytest.fixture
+def stoker(monkeypatch: pytest.MonkeyPatch) -> Stoker:
+    """Runs the command in this process; a trial would be a failure."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("something was measured")
+
+    def call(*arguments: str) -> int:
+        monkeypatch.setattr("sys.argv", ["stoker", *arguments])
+        with pytest.raises(SystemExit) as end:
+            main()
+        assert isinstance(end.value.code, int)
+        return end.value.code
+
+    monkeypatch.setattr(sweep, "_measure", refuse)
+    return call
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--workers", "0,x"], "'x' is not a number of workers"),
+        (["--workers", "-1"], "'-1' is not a number of workers"),
+        (["--workers", ""], "'' is not a number of workers"),
+        (["--workers", "0,,2"], "'' is not a number of workers"),
+        (["--workers", "100000"], "more than 1024"),
+        (["--workers", "1", "--exhaustive"], "exclude each other"),
+        (["--batches", "0"], "--batches"),
+        (["--seconds", "0"], "above 0"),
+        (["--seconds", "nan"], "above 0"),
+        (["--timeout", "inf"], "above 0"),
+        (["--repeats", "-3"], "--repeats"),
+        (["--no-such-option"], "No such option"),
+    ],
+)
+def test_bad_options_are_2(
+    stoker: Stoker, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    assert stoker("tune", "x.py:loader", *arguments) == 2
+    told = capsys.readouterr()
+    assert said in told.err
+    assert "Traceback" not in told.err
+    assert told.out == ""
+
+
+def test_no_target_and_no_such_command_are_2(stoker: Stoker) -> None:
+    assert stoker("tune") == 2
+    assert stoker("tuna") == 2
+
+
+@pytest.mark.parametrize("name", ["missing/result.json", "."])
+def test_a_result_that_could_not_be_written_is_told_before_measuring(
+    stoker: Stoker, capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
+) -> None:
+    assert stoker("tune", "x.py:loader", "--json", str(tmp_path / name)) == 1
+    assert "Can't write" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+class TestFullDisk:
+    def test_json(
+        self, stoker: Stoker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(sweep, "_measure", lambda request: (invent(), 0))
+        assert stoker("tune", "x.py:loader", "--json", "/dev/full") == 1
+        told = capsys.readouterr()
+        assert "Can't write '/dev/full': No space left on device" in told.err
+        assert "Use num_workers=2" in told.out
+
+    def test_standard_output(
+        self,
+        stoker: Stoker,
+        monkeypatch: pytest.MonkeyPatch,
+        capsys: pytest.CaptureFixture[str],
+        tmp_path: Path,
+    ) -> None:
+        monkeypatch.setattr(sweep, "_measure", lambda request: (invent(), 0))
+        with open("/dev/full", "w", encoding="utf-8") as full:
+            monkeypatch.setattr("sys.stdout", full)
+            code = stoker("tune", "x.py:loader", "--json", str(tmp_path / "result.json"))
+        assert code == 1
+        assert "No space left" in capsys.readouterr().err
+        assert (tmp_path / "result.json").read_text().startswith("{")
+
+
+def test_standard_output_without_unicode_gets_the_table_and_no_chart(
+    stoker: Stoker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sweep, "_measure", lambda request: (invent(), 0))
+    path = tmp_path / "out.txt"
+    with open(path, "w", encoding="ascii") as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        assert stoker("tune", "x.py:loader") == 0
+    told = path.read_text(encoding="ascii")
+    assert "Use num_workers=2" in told
+    assert "812" in told
+    assert "by num_workers" not in told
+
+
+class TestWritingWhole:
+    def test_a_failure_leaves_the_old_file_and_nothing_else(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "result.json"
+        path.write_text("old")
+
+        def full(_handle: int) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(StokerError, match="No space left"):
+            write_whole(str(path), "new")
+        assert path.read_text() == "old"
+        assert list(tmp_path.iterdir()) == [path]
+
+    def test_an_old_file_is_replaced_and_keeps_its_permissions(self, tmp_path: Path) -> None:
+        path = tmp_path / "result.json"
+        path.write_text("old")
+        path.chmod(0o640)
+        write_whole(str(path), "new")
+        assert path.read_text() == "new"
+        assert path.stat().st_mode & 0o777 == 0o640
+
+    def test_a_link_stays_a_link(self, tmp_path: Path) -> None:
+        (tmp_path / "real").write_text("old")
+        (tmp_path / "link").symlink_to("real")
+        write_whole(str(tmp_path / "link"), "new")
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "real").read_text() == "new"
+
+    def test_checking_leaves_nothing(self, tmp_path: Path) -> None:
+        check_writable(str(tmp_path / "result.json"))
+        assert list(tmp_path.iterdir()) == []

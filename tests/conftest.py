@@ -1,0 +1,64 @@
+"""Every test is followed by a look at what it left behind; see `tests.leftovers`."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Generator, Iterator
+
+import pytest
+import torch
+from hypothesis import settings
+
+from tests.leftovers import Snapshot, adopt_orphans
+
+_failed = pytest.StashKey[bool]()
+
+settings.register_profile("stoker", deadline=None, derandomize=True, database=None)
+settings.load_profile("stoker")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers", "leaks_allowed(reason): what this test leaves behind is not looked for"
+    )
+    adopt_orphans()
+
+
+def pytest_collection_finish() -> None:
+    # Modules stay anyway: without them a collection takes a fraction of the time.
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.when == "call":
+        item.stash[_failed] = report.failed
+    return report
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _accelerator_is_awake() -> None:
+    """Opens an accelerator's descriptors before the first test is looked at."""
+    if torch.accelerator.is_available():
+        torch.zeros(1, device=torch.accelerator.current_accelerator())
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fails a test that leaves a process, thread, descriptor, segment or mapping.
+
+    A test that has failed already is not looked at: its traceback keeps its objects alive.
+    """
+    before = Snapshot.take()
+    yield
+    if request.node.get_closest_marker("leaks_allowed"):
+        return
+    if request.node.stash.get(_failed, False):
+        return
+    left = before.left_for_good()
+    if left:
+        pytest.fail("the test left behind:\n  " + "\n  ".join(left), pytrace=False)

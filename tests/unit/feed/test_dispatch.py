@@ -1,0 +1,301 @@
+"""The dispatcher against a model, under any order of events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from stoker.feed.dispatch import Dispatcher, queue_depth
+
+
+@dataclass
+class Epoch:
+    """What there is to make, and how."""
+
+    workers: int
+    prefetch: int
+    in_order: bool
+    sharded: bool
+    length: int
+    shards: list[int]
+    unplannable: int | None
+
+    def planned(self) -> list[int]:
+        """The numbers that must be delivered."""
+        if self.sharded:
+            ends = enumerate(self.shards[: self.workers])
+            return sorted(w + self.workers * i for w, end in ends for i in range(end))
+        if self.unplannable is not None and self.unplannable < self.length:
+            return list(range(self.unplannable + 1))
+        return list(range(self.length))
+
+
+epochs = st.builds(
+    Epoch,
+    workers=st.integers(1, 4),
+    prefetch=st.integers(1, 3),
+    in_order=st.booleans(),
+    sharded=st.booleans(),
+    length=st.integers(0, 14),
+    shards=st.lists(st.integers(0, 4), min_size=4, max_size=4),
+    unplannable=st.none() | st.integers(0, 14),
+)
+
+
+@dataclass
+class Model:
+    """Plays feed, workers and consumer, and keeps its own account of every batch."""
+
+    epoch: Epoch
+    held: list[list[int]] = field(init=False)
+    ready: dict[int, int | None] = field(default_factory=dict)
+    assigned: list[int] = field(default_factory=list)
+    delivered: list[int] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        e = self.epoch
+        self.dispatcher = Dispatcher(
+            e.workers, e.prefetch, in_order=e.in_order, sharded=e.sharded
+        )
+        self.held = [[] for _ in range(e.workers)]
+
+    @property
+    def in_flight(self) -> int:
+        return sum(map(len, self.held)) + len(self.ready)
+
+    def head(self) -> int | None:
+        left = [n for n in self.epoch.planned() if n not in self.delivered]
+        return left[0] if left else None
+
+    def assign(self, *, waiting: bool, depth: int, run_ahead: int) -> bool:
+        command = self.dispatcher.next_assignment(
+            waiting=waiting, depth=depth, run_ahead=run_ahead
+        )
+        if command is None:
+            return False
+        worker, number = command
+        if self.epoch.sharded:
+            self._check_shard(worker, number)
+        else:
+            self._check_bounds(worker, waiting=waiting, depth=depth, run_ahead=run_ahead)
+            assert number == len(self.assigned)
+            if number >= self.epoch.length:
+                self.dispatcher.exhausted()
+                return True
+            if number == self.epoch.unplannable:
+                assert self.dispatcher.failed_to_plan() == number
+                self.assigned.append(number)
+                self.ready[number] = None
+                return True
+        assert number not in self.assigned
+        self.assigned.append(number)
+        self.held[worker].append(number)
+        self.dispatcher.assigned(worker, number)
+        assert self.dispatcher.running(worker) == tuple(self.held[worker])
+        return True
+
+    def _check_bounds(self, worker: int, *, waiting: bool, depth: int, run_ahead: int) -> None:
+        window = self.epoch.workers * self.epoch.prefetch
+        blocked = waiting and self.epoch.in_order and self.head() not in self.ready
+        assert self.in_flight < (max(window, run_ahead) if blocked else window)
+        assert len(self.held[worker]) < depth
+        assert len(self.held[worker]) == min(map(len, self.held))
+
+    def _check_shard(self, worker: int, number: int) -> None:
+        mine = [n for n in self.assigned if n % self.epoch.workers == worker]
+        assert number == worker + self.epoch.workers * len(mine)
+        kept = sum(1 for owner in self.ready.values() if owner == worker)
+        assert len(self.held[worker]) + kept < self.epoch.prefetch
+
+    def finish(self, worker: int) -> None:
+        number = self.held[worker].pop(0)
+        end = self.epoch.shards[worker]
+        if self.epoch.sharded and number >= worker + self.epoch.workers * end:
+            self.dispatcher.shard_ended(worker, number)
+        else:
+            self.ready[number] = worker
+            self.dispatcher.finished(worker, number)
+
+    def deliver(self) -> bool:
+        number = self.dispatcher.deliverable()
+        if number is None:
+            return False
+        if self.epoch.in_order:
+            assert number == self.head()
+        del self.ready[number]
+        assert number not in self.delivered
+        self.delivered.append(number)
+        self.dispatcher.delivered(number)
+        return True
+
+    def check(self) -> None:
+        self.dispatcher.validate()
+        assert self.dispatcher.in_flight == self.in_flight
+        if not self.epoch.in_order or self.head() in self.ready:
+            assert (self.dispatcher.deliverable() is None) == (not self.ready)
+        idle = not any(self.held) and self.dispatcher.deliverable() is None
+        if idle and not self.dispatcher.done():
+            assert self.dispatcher.next_assignment(waiting=True, depth=1, run_ahead=0), "stalled"
+
+    def step(self, decision: int) -> None:
+        kind, detail = decision % 4, decision // 4
+        busy = [worker for worker, held in enumerate(self.held) if held]
+        if kind == 0 and busy:
+            self.finish(busy[detail % len(busy)])
+        elif kind == 1:
+            self.deliver()
+        else:
+            self.assign(
+                waiting=bool(detail & 1), depth=1 + (detail >> 1) % 3, run_ahead=(detail >> 3) * 3
+            )
+
+    def drain(self) -> None:
+        """Goes on, as the feed does, until the epoch is over."""
+        for _ in range(500):
+            if self.deliver():
+                continue
+            if self.dispatcher.done():
+                return
+            while self.assign(waiting=True, depth=1, run_ahead=0):
+                self.check()
+            busy = [worker for worker, held in enumerate(self.held) if held]
+            if busy:
+                self.finish(busy[-1])
+            self.check()
+        raise AssertionError("the epoch does not end")
+
+
+@settings(max_examples=250)
+@given(epoch=epochs, decisions=st.binary(max_size=60))
+def test_every_batch_is_made_once_and_delivered_once(epoch: Epoch, decisions: bytes) -> None:
+    model = Model(epoch)
+    model.check()
+    for decision in decisions:
+        model.step(decision)
+        model.check()
+    model.drain()
+    assert sorted(model.delivered) == epoch.planned()
+    if epoch.in_order:
+        assert model.delivered == sorted(model.delivered)
+    assert all(model.dispatcher.has_ended(worker) for worker in range(epoch.workers))
+    assert model.in_flight == model.dispatcher.in_flight == 0
+
+
+def _assign_all(dispatcher: Dispatcher, **how: Any) -> list[tuple[int, int]]:
+    commands = []
+    while command := dispatcher.next_assignment(**how):
+        dispatcher.assigned(*command)
+        commands.append(command)
+    return commands
+
+
+def test_batches_go_round_while_workers_are_idle() -> None:
+    dispatcher = Dispatcher(2, 2, in_order=True, sharded=False)
+    commands = _assign_all(dispatcher, waiting=False, depth=2, run_ahead=0)
+    assert commands == [(0, 0), (1, 1), (0, 2), (1, 3)]
+
+
+def test_a_slow_batch_does_not_hold_back_the_other_worker() -> None:
+    dispatcher = Dispatcher(2, 1, in_order=True, sharded=False)
+    _assign_all(dispatcher, waiting=False, depth=1, run_ahead=0)
+    dispatcher.finished(1, 1)
+    ahead = {"depth": 1, "run_ahead": 4}
+    assert dispatcher.next_assignment(waiting=False, **ahead) is None
+    for number in (2, 3):
+        assert dispatcher.next_assignment(waiting=True, **ahead) == (1, number)
+        dispatcher.assigned(1, number)
+        dispatcher.finished(1, number)
+    assert dispatcher.next_assignment(waiting=True, **ahead) is None
+    assert dispatcher.deliverable() is None
+    dispatcher.finished(0, 0)
+    assert dispatcher.next_assignment(waiting=True, **ahead) is None
+    assert dispatcher.deliverable() == 0
+
+
+def test_out_of_order_the_first_to_finish_comes_first() -> None:
+    dispatcher = Dispatcher(2, 1, in_order=False, sharded=False)
+    _assign_all(dispatcher, waiting=False, depth=1, run_ahead=0)
+    dispatcher.finished(1, 1)
+    assert dispatcher.deliverable() == 1
+    assert dispatcher.next_assignment(waiting=True, depth=1, run_ahead=9) is None
+
+
+def test_an_ended_shard_is_left_out() -> None:
+    dispatcher = Dispatcher(2, 1, in_order=True, sharded=True)
+    _assign_all(dispatcher, waiting=False, depth=1, run_ahead=0)
+    dispatcher.shard_ended(0, 0)
+    dispatcher.finished(1, 1)
+    assert dispatcher.has_ended(0)
+    assert dispatcher.deliverable() == 1
+    dispatcher.delivered(1)
+    assert dispatcher.next_assignment(waiting=True, depth=1, run_ahead=0) == (1, 3)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        lambda d: d._queues[0].append(0),
+        lambda d: d._ready.update({0: 0}),
+        lambda d: d._queues[1].append(9),
+        lambda d: d._queues[0].clear(),
+    ],
+)
+def test_validate_sees_a_contradiction(broken: Any) -> None:
+    dispatcher = Dispatcher(2, 1, in_order=True, sharded=False)
+    _assign_all(dispatcher, waiting=False, depth=1, run_ahead=0)
+    dispatcher.validate()
+    broken(dispatcher)
+    with pytest.raises(AssertionError):
+        dispatcher.validate()
+
+
+@pytest.mark.parametrize(
+    "broken", [lambda d: d._queues[0].append(3), lambda d: d._queues[0].append(2)]
+)
+def test_validate_sees_a_contradiction_of_shards(broken: Any) -> None:
+    dispatcher = Dispatcher(2, 1, in_order=True, sharded=True)
+    _assign_all(dispatcher, waiting=False, depth=1, run_ahead=0)
+    dispatcher._next = 9
+    dispatcher.validate()
+    broken(dispatcher)
+    with pytest.raises(AssertionError):
+        dispatcher.validate()
+
+
+seconds = st.floats(0, 100, allow_nan=False)
+
+
+@given(prefetch=st.integers(1, 64), away_s=seconds, service_s=st.none() | seconds)
+def test_depth_is_between_one_and_prefetch(
+    prefetch: int, away_s: float, service_s: float | None
+) -> None:
+    assert 1 <= queue_depth(prefetch, away_s, service_s) <= prefetch
+
+
+@given(prefetch=st.integers(1, 64), away_s=seconds, service_s=seconds, more_s=seconds)
+def test_depth_grows_with_absence_and_falls_with_service_time(
+    prefetch: int, away_s: float, service_s: float, more_s: float
+) -> None:
+    depth = queue_depth(prefetch, away_s, service_s)
+    assert queue_depth(prefetch, away_s + more_s, service_s) >= depth
+    assert queue_depth(prefetch, away_s, service_s + more_s) <= depth
+
+
+@pytest.mark.parametrize(
+    ("away_s", "service_s", "depth"),
+    [
+        (0.0, None, 8),  # nothing known yet
+        (0.0, 0.100, 1),  # slow batches, a waiting consumer: a queued one could not move
+        (0.0, 0.002, 2),  # a worker would idle between two batches
+        (0.100, 0.100, 2),
+        (1.0, 0.100, 8),  # a slow consumer
+        (0.350, 0.100, 5),
+        (0.0, 0.0, 8),
+    ],
+)
+def test_depth_examples(away_s: float, service_s: float | None, depth: int) -> None:
+    assert queue_depth(8, away_s, service_s) == depth
