@@ -128,7 +128,7 @@ def fault():
             pipe.flush()
             while True:
                 time.sleep(3600)
-loader = DataLoader(Items(fault), batch_size=1)
+loader = DataLoader(Items(fault, at=5), batch_size=1)
 """
 
 
@@ -149,7 +149,15 @@ def test_a_signal_ends_everything_and_keeps_what_was_measured(
     os.mkfifo(tmp_path / "reached")
     write_target(tmp_path, HANGS)
     with start(
-        tmp_path, "tune", "target.py:loader", "--workers", counts, "--json", "result.json"
+        tmp_path,
+        "tune",
+        "target.py:loader",
+        "--workers",
+        counts,
+        "--batches",
+        "10",
+        "--json",
+        "result.json",
     ) as process:
         with open(tmp_path / "reached") as pipe:
             assert pipe.read(4) == "here"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import enum
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,7 +29,7 @@ def differences(left: Any, right: Any, path: str = "batch") -> list[str]:
             return [f"{path}: {len(left)} and {len(right)} items"]
         pairs = enumerate(zip(left, right, strict=True))
         return [x for i, (a, b) in pairs for x in differences(a, b, f"{path}[{i}]")]
-    if dataclasses.is_dataclass(left) or hasattr(left, "__dict__"):
+    if hasattr(left, "__dict__") and not isinstance(left, enum.Enum):
         return differences(vars(left), vars(right), f"{path}.__dict__")
     same = left == right or (left != left and right != right)
     return [] if same else [f"{path}: {left!r} and {right!r}"]
@@ -49,7 +49,7 @@ def _tensor_differences(left: torch.Tensor, right: torch.Tensor, path: str) -> l
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:
-    return tensor.contiguous().flatten().view(torch.uint8)
+    return tensor.resolve_conj().resolve_neg().contiguous().flatten().view(torch.uint8)
 
 
 def assert_same(left: Any, right: Any) -> None:

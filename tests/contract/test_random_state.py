@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import stoker
 from tests.contract.alike import assert_same
 from tests.contract.datasets import SwappingBits, collate_drawing
-from tests.contract.methods import every_method, loader, many_workers, seeded_epochs
+from tests.contract.methods import loader, many_workers, seeded_epochs
 from tests.datasets import Drawing, DrawingStream, Failing, Plain, draw_all
 
 
@@ -185,7 +185,7 @@ DRAWS: dict[str, Callable[[], float]] = {
 }
 
 
-@every_method
+@pytest.mark.parametrize("method", ["inline", "fork"])
 def test_the_same_seed_repeats(method: str) -> None:
     make = functools.partial(loader, Drawing(12), method, batch_size=5)
     assert_same(seeded_epochs(make, 2), seeded_epochs(make, 2))

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import default_collate
+from torch.utils.data._utils import collate as torch_collate
 
 import stoker
 from tests.contract.alike import assert_same
@@ -22,6 +23,7 @@ from tests.contract.datasets import (
     collate_drawing,
 )
 from tests.contract.methods import (
+    Tabled,
     both_segments,
     every_process,
     fixed_batches,
@@ -115,12 +117,6 @@ def test_draws_that_are_put_back_are_the_same(num_workers: int) -> None:
     assert_same(fixed_batches(dataset, "fork", num_workers=num_workers, batch_size=2), expected)
 
 
-def test_draws_that_are_put_back_differ_between_samples() -> None:
-    batches = reference(DrawingUnseen(40), batch_size=4)[0]
-    drawn = torch.cat([first.flatten() for _, first, _ in batches])
-    assert drawn.unique().numel() == 40
-
-
 def test_a_swapped_numpy_generator_is_the_same() -> None:
     expected = reference(SwappingBits(9), batch_size=2)[0]
     assert_same(fixed_batches(SwappingBits(9), "fork", batch_size=2), expected)
@@ -166,14 +162,36 @@ def test_torchs_batches_are_ours_where_nothing_is_random() -> None:
     assert_same(fixed_batches(Nested(13), "fork", batch_size=4), expected)
 
 
-def _collate_with_a_map(samples: list[Any]) -> Any:
+def _collate_drawing_torch(samples: list[Any]) -> Any:
     return default_collate(samples), torch.rand(3)
 
 
-@pytest.mark.parametrize("collate", [None, _collate_with_a_map, list], ids=str)
+@pytest.mark.parametrize("collate", [None, _collate_drawing_torch, list], ids=str)
 def test_collate_functions_are_the_same(collate: Any) -> None:
     expected = reference(Drawing(9), batch_size=4, collate_fn=collate)[0]
     assert_same(fixed_batches(Drawing(9), "fork", batch_size=4, collate_fn=collate), expected)
+
+
+class _Marked:
+    """A kind of sample that torch collates only when it is told how."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+
+def _marks(samples: Any, *, collate_fn_map: Any = None) -> Any:
+    return torch.tensor([x.index for x in samples]), draw_all()
+
+
+def test_a_drawing_entry_of_torchs_collate_map_is_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(torch_collate.default_collate_fn_map, _Marked, _marks)
+    dataset = Tabled(24, _Marked)
+    expected = reference(dataset, batch_size=2)[0]
+    assert_same(fixed_batches(dataset, "fork", batch_size=2), expected)
+    numbers = [numbers[1] for _, numbers in expected]
+    assert len(set(numbers)) == len(numbers)
 
 
 @many_workers

@@ -122,8 +122,8 @@ class _Running:
         assert self.process.stdout is not None
         assert self.process.stderr is not None
         for work in (
-            (_read, self.process.stdout, self.events.put),
-            (_read, self.process.stderr, self.written.append),
+            (_read_events, self.process.stdout, self.events.put),
+            (_read_text, self.process.stderr, self.written.append),
             (_await_exit, self.process, self.events.put),
         ):
             thread = threading.Thread(target=work[0], args=work[1:], daemon=True)
@@ -174,7 +174,7 @@ class _Running:
         self._join_readers()
         while not self.events.empty():
             line = self.events.get()
-            outcome = self._take(line) if line is not None and line.endswith("}") else None
+            outcome = self._take(line) if line is not None else None
             if outcome is not None:
                 return outcome
         last = self.written[-1] if self.written else ""
@@ -236,7 +236,13 @@ class _Running:
             thread.join(timeout=1.0)
 
 
-def _read(stream: IO[bytes], put: Callable[[str], None]) -> None:
+def _read_events(stream: IO[bytes], put: Callable[[str], None]) -> None:
+    for line in stream:
+        if line.endswith(b"\n"):  # else its writer was killed in the middle of it
+            put(line.decode())
+
+
+def _read_text(stream: IO[bytes], put: Callable[[str], None]) -> None:
     for line in stream:
         put(line.decode("utf-8", errors="replace").rstrip())
 
