@@ -25,42 +25,35 @@ from math import ceil
 
 NOTICE_S = 0.00015
 """How long a worker that has finished waits for its next task, at best (measured: 0.1-0.3 ms)."""
-WAKE_S = 0.0001
-"""What it costs to wake a sleeping worker (measured: 0.05-0.1 ms)."""
+BURST_S = 0.003
+"""How much work a worker may hold while the consumer waits: enough not to wake for each batch."""
+BURST_LIMIT = 64
 _WORTH_QUEUEING = 0.05
 
 
-def queue_depth(prefetch: int, away_s: float, service_s: float | None) -> int:
+def queue_depth(
+    prefetch: int, away_s: float, service_s: float | None, *, waiting: bool = False
+) -> int:
     """How many batches a worker should hold at once: the one it makes, and queued ones.
 
     A queued batch keeps a worker busy while nobody looks, but it cannot move to another
     worker if the one in front of it is slow. So no more are queued than the worker can make
-    while the consumer is away.
+    while the consumer is away. While the consumer waits, batches that take a fraction of a
+    millisecond are queued in bursts: waking a process for each costs more than making it.
 
     Args:
-        prefetch: The most there may be.
+        prefetch: The most there may be while the consumer does not wait.
         away_s: How long the consumer stays away between two batches.
         service_s: How long a worker takes for a batch, or None when not known yet.
+        waiting: Whether the consumer waits.
     """
     if service_s is None:
         return prefetch
-    unattended = (away_s + NOTICE_S) / max(service_s, 1e-9) - _WORTH_QUEUEING
-    return min(prefetch, 1 + max(0, ceil(min(unattended, prefetch))))
-
-
-def least_handful(window: int, service_s: float | None) -> int:
-    """How many batches to let come together before workers are woken for them.
-
-    Where a batch takes less time than waking a worker, tasks go in handfuls; a reserve of
-    half the window stays.
-
-    Args:
-        window: How many batches may be running or ready.
-        service_s: How long a worker takes for a batch, or None when not known yet.
-    """
-    if service_s is None:
-        return 1
-    return max(1, min(window // 2, ceil(WAKE_S / max(service_s, 1e-9))))
+    service_s = max(service_s, 1e-9)
+    unattended = (away_s + NOTICE_S) / service_s - _WORTH_QUEUEING
+    depth = min(prefetch, 1 + max(0, ceil(min(unattended, prefetch))))
+    burst = min(BURST_LIMIT, int(min(BURST_S / service_s, BURST_LIMIT))) if waiting else 0
+    return max(depth, burst)
 
 
 class Dispatcher:
@@ -91,11 +84,6 @@ class Dispatcher:
     def in_flight(self) -> int:
         """Batches running or ready."""
         return sum(map(len, self._queues)) + len(self._ready)
-
-    @property
-    def room(self) -> int:
-        """How many batches the window has room for."""
-        return self.window - self.in_flight
 
     def running(self, worker: int) -> tuple[int, ...]:
         """The numbers a worker holds; the first is the one it is making."""

@@ -18,7 +18,7 @@ import time
 from typing import Any
 
 from stoker.errors import StokerError, WaitTimeout, WorkerDied
-from stoker.feed.dispatch import Dispatcher, least_handful, queue_depth
+from stoker.feed.dispatch import Dispatcher, queue_depth
 from stoker.feed.pinning import Pinner
 from stoker.order.epoch import EpochPlan, Task
 from stoker.workers.messages import BeginEpoch, Failed, Made, ShardEnded
@@ -154,11 +154,7 @@ class Feed:
 
     def _assign(self, *, waiting: bool) -> None:
         """Sends workers all they may have now."""
-        if not waiting and self._dispatcher.room < least_handful(
-            self._dispatcher.window, self._service_s
-        ):
-            return
-        depth = queue_depth(self._prefetch, self._away_s, self._service_s)
+        depth = queue_depth(self._prefetch, self._away_s, self._service_s, waiting=waiting)
         run_ahead = min(
             _RUN_AHEAD_PER_WORKER * self._dispatcher.workers,
             _RUN_AHEAD_BYTES // max(1, self._pool.largest_bytes),

@@ -105,6 +105,7 @@ def _import_file(target: str, path: Path) -> types.ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
+        del sys.modules[name]
         raise _import_failed(target, error) from error
     return module
 

@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -60,6 +61,8 @@ def main() -> None:
     faulthandler.enable()
     if hasattr(faulthandler, "register"):
         faulthandler.register(signal.SIGUSR1, all_threads=False)
+    # Trying more workers than CPUs is meant here, even where warnings are errors.
+    warnings.filterwarnings("ignore", message="This DataLoader will create")
     count: int = request["num_workers"]
     try:
         loader = _load(request["target"], request["seed"])

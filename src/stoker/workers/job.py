@@ -37,10 +37,20 @@ from stoker.transport.arena import WorkerArena
 from stoker.transport.shm import Kind
 from stoker.workers.collating import Stacking, install
 from stoker.workers.making import Draws, Ended, IterableMaker, MapMaker
-from stoker.workers.messages import BeginEpoch, Failed, Made, Make, ShardEnded, dumps, loads
+from stoker.workers.messages import (
+    BeginEpoch,
+    Failed,
+    Made,
+    Make,
+    ShardEnded,
+    bundle,
+    dumps,
+    loads,
+)
 from stoker.workers.waiting import Waiter
 
 _ORPHAN_CHECK_S = 1.0
+_BUNDLING_S = 0.001
 _LEAST_STACK_BYTES = 16 * 1024
 
 
@@ -112,6 +122,8 @@ class _Worker:
         self._dataset = job.dataset
         self._maker: MapMaker | IterableMaker | None = None
         self._init_failure: ExceptionWrapper | None = None
+        self._answers: list[bytes] = []
+        self._oldest = self._answered = 0.0
         self._settle()
 
     def _settle(self) -> None:
@@ -157,6 +169,8 @@ class _Worker:
 
     def serve(self) -> None:
         while True:
+            if self._answers and not self._waiter.wait(0):
+                self._flush()
             while not self._waiter.wait(_ORPHAN_CHECK_S):
                 if os.getppid() != self._parent_pid:
                     return
@@ -185,7 +199,7 @@ class _Worker:
     def _make(self, epoch: int, task: Task) -> None:
         number = task.number
         if self._maker is None:
-            self._send(Failed(epoch, number, self._init_failure))
+            self._fail(Failed(epoch, number, self._init_failure))
             return
         started = time.perf_counter()
         self._arena.begin()
@@ -194,27 +208,46 @@ class _Worker:
             answer = dumps(Made(epoch, number, shipment, time.perf_counter() - started))
         except Ended:
             self._arena.abort()
-            self._send(ShardEnded(epoch, number))
+            self._answer(dumps(ShardEnded(epoch, number)))
         except Exception:
             self._arena.abort()
             place = f"{self._maker.place} of batch {number}"
-            self._send(Failed(epoch, number, ExceptionWrapper(where=self._where(place))))
+            self._fail(Failed(epoch, number, ExceptionWrapper(where=self._where(place))))
         else:
-            self._connection.send_bytes(answer)
+            self._answer(answer)
             if shipment.new is not None:
+                self._flush()
                 self._arena.hand_over(shipment.new, self._connection, self._parent_pid)
+
+    def _answer(self, answer: bytes) -> None:
+        """Sends an answer, or keeps it for a moment: waking the main process is dear.
+
+        An answer is kept while there are tasks at hand and for about a millisecond; where a
+        batch takes longer than that, not at all.
+        """
+        now = time.perf_counter()
+        if not self._answers:
+            self._oldest = now
+        self._answers.append(answer)
+        took, self._answered = now - self._answered, now
+        if took > _BUNDLING_S or now - self._oldest > _BUNDLING_S:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._answers:
+            answers, self._answers = self._answers, []
+            self._connection.send_bytes(bundle(answers))
 
     def _where(self, place: str) -> str:
         return f"in DataLoader worker process {self._number}, {place}"
 
-    def _send(self, message: Failed | ShardEnded) -> None:
+    def _fail(self, message: Failed) -> None:
         try:
             data = dumps(message)
             loads(data)
         except Exception:
-            assert isinstance(message, Failed)
             data = dumps(message._replace(error=_without_type(message.error)))
-        self._connection.send_bytes(data)
+        self._answer(data)
 
 
 def _without_type(error: ExceptionWrapper) -> ExceptionWrapper:

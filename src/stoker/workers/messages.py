@@ -1,7 +1,7 @@
 """What the main process and a worker say to each other, over one pipe for each worker.
 
 Every message is one pickle. Batches of more than a few kilobytes lie in slots, so messages
-are small and a worker does not block on sending one.
+are small and a worker does not block on sending them. Answers travel in bundles.
 """
 
 from __future__ import annotations
@@ -89,7 +89,10 @@ def dumps(message: Any) -> bytes:
 
 def loads(data: bytes) -> Any:
     """The message that `dumps` was given."""
-    code, fields = pickle.loads(data)
+    return _rebuilt(*pickle.loads(data))
+
+
+def _rebuilt(code: int, fields: Any) -> Any:
     kind = _KINDS[code]
     if kind is Made:
         epoch, number, slot, new, retired, stream, buffers, memory, seconds = fields
@@ -99,3 +102,14 @@ def loads(data: bytes) -> Any:
         epoch, tasks, released = fields
         return Make(epoch, tuple(Task(*task) for task in tasks), released)
     return kind(*fields)
+
+
+def bundle(answers: list[bytes]) -> bytes:
+    """Several answers, each from `dumps`, as one message."""
+    return answers[0] if len(answers) == 1 else pickle.dumps(answers, protocol=5)
+
+
+def unbundle(data: bytes) -> list[Any]:
+    """The answers of a message from `bundle`."""
+    content = pickle.loads(data)
+    return [loads(answer) for answer in content] if isinstance(content, list) else [_rebuilt(*content)]

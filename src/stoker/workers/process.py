@@ -38,7 +38,7 @@ from stoker.errors import TransportError
 from stoker.order.epoch import Task
 from stoker.transport.arena import LentSlots, Shipment
 from stoker.workers.job import Job, run
-from stoker.workers.messages import BeginEpoch, Made, Make, Stop, dumps, loads
+from stoker.workers.messages import BeginEpoch, Made, Make, Stop, dumps, unbundle
 from stoker.workers.waiting import Waiter
 
 _UNREAD_LIMIT_BYTES = 4096
@@ -194,7 +194,7 @@ class ProcessPool:
         self._waiter.add(connection, _WATCHED)
 
     def _read(self, tag: int) -> list[tuple[int, Any]]:
-        """One message of a living worker; of a dead one, all that is left and its death."""
+        """One bundle of a living worker; of a dead one, all that is left and its death."""
         if tag == _WATCHED:
             return [(-1, None)]
         worker = tag if tag >= 0 else _sentinel(tag)
@@ -203,9 +203,9 @@ class ProcessPool:
         events: list[tuple[int, Any]] = []
         try:
             if tag >= 0:
-                return [(worker, self._receive(worker))]
+                return self._receive(worker)
             while self._connections[worker].poll(0):
-                events.append((worker, self._receive(worker)))
+                events += self._receive(worker)
         except (EOFError, OSError):
             self.processes[worker].join(_LIVENESS_CHECK_S)
         process = self.processes[worker]
@@ -216,13 +216,13 @@ class ProcessPool:
         self._waiter.remove(process.sentinel)
         return [*events, (worker, Died(process.pid, process.exitcode))]
 
-    def _receive(self, worker: int) -> Any:
-        connection = self._connections[worker]
-        message = loads(connection.recv_bytes())
-        if isinstance(message, Made):
-            self._accept(worker, message.shipment)
-        self._answered(worker)
-        return message
+    def _receive(self, worker: int) -> list[tuple[int, Any]]:
+        answers = unbundle(self._connections[worker].recv_bytes())
+        for answer in answers:
+            if isinstance(answer, Made):
+                self._accept(worker, answer.shipment)
+            self._answered(worker)
+        return [(worker, answer) for answer in answers]
 
     def _accept(self, worker: int, shipment: Shipment) -> None:
         if shipment.new is not None:
