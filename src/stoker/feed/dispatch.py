@@ -25,7 +25,7 @@ from math import ceil
 
 NOTICE_S = 0.00015
 """How long a worker that has finished waits for its next task, at best (measured: 0.1-0.3 ms)."""
-BURST_S = 0.003
+BURST_S = 0.006
 """How much work a worker may hold while the consumer waits: enough not to wake for each batch."""
 BURST_LIMIT = 64
 _WORTH_QUEUEING = 0.05

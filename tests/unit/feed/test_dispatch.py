@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stoker.feed.dispatch import Dispatcher, queue_depth
+from stoker.feed.dispatch import BURST_LIMIT, BURST_S, Dispatcher, queue_depth
 
 
 @dataclass
@@ -55,12 +55,11 @@ class Model:
     ready: dict[int, int | None] = field(default_factory=dict)
     assigned: list[int] = field(default_factory=list)
     delivered: list[int] = field(default_factory=list)
+    ended: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         e = self.epoch
-        self.dispatcher = Dispatcher(
-            e.workers, e.prefetch, in_order=e.in_order, sharded=e.sharded
-        )
+        self.dispatcher = Dispatcher(e.workers, e.prefetch, in_order=e.in_order, sharded=e.sharded)
         self.held = [[] for _ in range(e.workers)]
 
     @property
@@ -71,10 +70,15 @@ class Model:
         left = [n for n in self.epoch.planned() if n not in self.delivered]
         return left[0] if left else None
 
+    def can_deliver(self) -> bool:
+        head = self.head()
+        if not self.epoch.in_order or head is None:
+            return bool(self.ready)
+        gaps = set(range(head)) - set(self.epoch.planned())
+        return head in self.ready and all(gap % self.epoch.workers in self.ended for gap in gaps)
+
     def assign(self, *, waiting: bool, depth: int, run_ahead: int) -> bool:
-        command = self.dispatcher.next_assignment(
-            waiting=waiting, depth=depth, run_ahead=run_ahead
-        )
+        command = self.dispatcher.next_assignment(waiting=waiting, depth=depth, run_ahead=run_ahead)
         if command is None:
             return False
         worker, number = command
@@ -115,6 +119,7 @@ class Model:
         number = self.held[worker].pop(0)
         end = self.epoch.shards[worker]
         if self.epoch.sharded and number >= worker + self.epoch.workers * end:
+            self.ended.add(worker)
             self.dispatcher.shard_ended(worker, number)
         else:
             self.ready[number] = worker
@@ -135,8 +140,7 @@ class Model:
     def check(self) -> None:
         self.dispatcher.validate()
         assert self.dispatcher.in_flight == self.in_flight
-        if not self.epoch.in_order or self.head() in self.ready:
-            assert (self.dispatcher.deliverable() is None) == (not self.ready)
+        assert (self.dispatcher.deliverable() is not None) == self.can_deliver()
         idle = not any(self.held) and self.dispatcher.deliverable() is None
         if idle and not self.dispatcher.done():
             assert self.dispatcher.next_assignment(waiting=True, depth=1, run_ahead=0), "stalled"
@@ -169,6 +173,7 @@ class Model:
         raise AssertionError("the epoch does not end")
 
 
+@pytest.mark.timeout(20)
 @settings(max_examples=250)
 @given(epoch=epochs, decisions=st.binary(max_size=60))
 def test_every_batch_is_made_once_and_delivered_once(epoch: Epoch, decisions: bytes) -> None:
@@ -269,20 +274,28 @@ def test_validate_sees_a_contradiction_of_shards(broken: Any) -> None:
 seconds = st.floats(0, 100, allow_nan=False)
 
 
-@given(prefetch=st.integers(1, 64), away_s=seconds, service_s=st.none() | seconds)
+@given(st.integers(1, 64), seconds, st.none() | seconds, st.booleans())
 def test_depth_is_between_one_and_prefetch(
-    prefetch: int, away_s: float, service_s: float | None
+    prefetch: int, away_s: float, service_s: float | None, waiting: bool
 ) -> None:
-    assert 1 <= queue_depth(prefetch, away_s, service_s) <= prefetch
+    most = max(prefetch, BURST_LIMIT) if waiting else prefetch
+    assert 1 <= queue_depth(prefetch, away_s, service_s, waiting=waiting) <= most
 
 
-@given(prefetch=st.integers(1, 64), away_s=seconds, service_s=seconds, more_s=seconds)
+@given(st.integers(1, 64), seconds, seconds, seconds, st.booleans())
 def test_depth_grows_with_absence_and_falls_with_service_time(
-    prefetch: int, away_s: float, service_s: float, more_s: float
+    prefetch: int, away_s: float, service_s: float, more_s: float, waiting: bool
 ) -> None:
-    depth = queue_depth(prefetch, away_s, service_s)
-    assert queue_depth(prefetch, away_s + more_s, service_s) >= depth
-    assert queue_depth(prefetch, away_s, service_s + more_s) <= depth
+    depth = queue_depth(prefetch, away_s, service_s, waiting=waiting)
+    assert queue_depth(prefetch, away_s + more_s, service_s, waiting=waiting) >= depth
+    assert queue_depth(prefetch, away_s, service_s + more_s, waiting=waiting) <= depth
+    assert queue_depth(prefetch, away_s, service_s, waiting=True) >= depth
+
+
+def test_a_worker_never_holds_more_than_a_burst_while_the_consumer_waits() -> None:
+    assert queue_depth(1, 0.0, BURST_S / 4.5, waiting=True) == 4
+    assert queue_depth(1, 0.0, BURST_S * 2, waiting=True) == 1
+    assert queue_depth(1, 0.0, 0.0, waiting=True) == BURST_LIMIT
 
 
 @pytest.mark.parametrize(
