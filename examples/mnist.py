@@ -40,19 +40,29 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class ToTensor:
-    """A grey image of bytes, HxW, to floats between 0 and 1, 1xHxW."""
+    """A grey image of bytes, HxW, to floats between 0 and 1, 1xHxW; as torchvision does it."""
 
     def __call__(self, image: Bytes) -> torch.Tensor:
-        return torch.from_numpy(image).unsqueeze(0).float().div(255)
+        if image.ndim == 2:
+            image = image[:, :, None]
+        tensor = torch.from_numpy(image.transpose((2, 0, 1))).contiguous()
+        return tensor.to(dtype=torch.get_default_dtype()).div(255)
 
 
 class Normalize:
+    """Takes the mean from each channel and divides by its deviation; as torchvision does it."""
+
     def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
-        self.mean = torch.tensor(mean).view(-1, 1, 1)
-        self.std = torch.tensor(std).view(-1, 1, 1)
+        self.mean = mean
+        self.std = std
 
     def __call__(self, image: torch.Tensor) -> torch.Tensor:
-        return image.sub(self.mean).div(self.std)
+        image = image.clone()
+        mean = torch.as_tensor(self.mean, dtype=image.dtype, device=image.device)
+        std = torch.as_tensor(self.std, dtype=image.dtype, device=image.device)
+        if (std == 0).any():
+            raise ValueError(f"std {self.std} would mean division by zero")
+        return image.sub_(mean.view(-1, 1, 1)).div_(std.view(-1, 1, 1))
 
 
 class Compose:

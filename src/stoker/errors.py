@@ -1,4 +1,4 @@
-"""The exceptions Stoker raises: each says what happened, what was being done, the likely cause and the change.
+"""Stoker's exceptions: what happened, what was being done, the likely cause, the change.
 
 Every class is also a subclass of what ``torch.utils.data.DataLoader`` raises in the
 same place, so that programs which catch torch's exceptions keep working.

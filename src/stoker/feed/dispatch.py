@@ -25,9 +25,11 @@ from math import ceil
 
 NOTICE_S = 0.00015
 """How long a worker that has finished waits for its next task, at best (measured: 0.1-0.3 ms)."""
-BURST_S = 0.006
+BURST_S = 0.012
 """How much work a worker may hold while the consumer waits: enough not to wake for each batch."""
 BURST_LIMIT = 64
+HOLD_S = BURST_S / 3
+"""How long answers may be kept in a burst, so that some are sent together."""
 _WORTH_QUEUEING = 0.05
 
 

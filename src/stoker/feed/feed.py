@@ -18,7 +18,7 @@ import time
 from typing import Any
 
 from stoker.errors import StokerError, WaitTimeout, WorkerDied
-from stoker.feed.dispatch import Dispatcher, queue_depth
+from stoker.feed.dispatch import HOLD_S, Dispatcher, queue_depth
 from stoker.feed.pinning import Pinner
 from stoker.order.epoch import EpochPlan, Task
 from stoker.workers.messages import BeginEpoch, Failed, Made, ShardEnded
@@ -159,6 +159,7 @@ class Feed:
             _RUN_AHEAD_PER_WORKER * self._dispatcher.workers,
             _RUN_AHEAD_BYTES // max(1, self._pool.largest_bytes),
         )
+        hold_s = HOLD_S if depth > self._prefetch else 0.0
         handfuls: dict[int, list[Task]] = {}
         while command := self._dispatcher.next_assignment(
             waiting=waiting, depth=depth, run_ahead=run_ahead
@@ -172,7 +173,7 @@ class Feed:
             handfuls.setdefault(worker, []).append(task)
         for worker, tasks in handfuls.items():
             try:
-                self._pool.make(worker, self._epoch, tasks)
+                self._pool.make(worker, self._epoch, tasks, hold_s)
             except Exception as error:  # Indices that do not pickle.
                 for task in tasks:
                     self._dispatcher.finished(worker, task.number)
@@ -243,7 +244,8 @@ class Feed:
         )
         return WaitTimeout(
             f"DataLoader timed out after {self._timeout_s} seconds",
-            doing=f"waiting for batch {self._dispatcher.head}; being made: {held_text or 'nothing'}",
+            doing=f"waiting for batch {self._dispatcher.head}, while these are being made: "
+            + (held_text or "none"),
             likely="a sample that takes longer than the time-out",
             change="timeout=, or fewer samples a batch",
         )

@@ -65,7 +65,7 @@ class _Iterator(_BaseDataLoaderIter):
         every epoch, so that its epochs are the same with persistent workers and without.
         """
         if first or getattr(loader, "seed", None) is None:
-            self._key = EpochKey(self._base_seed, self._epoch)
+            self._key = EpochKey(int(self._base_seed), self._epoch)
             return
         drawn = torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
         self._key = EpochKey(int(drawn.item()))
@@ -81,7 +81,7 @@ class _Iterator(_BaseDataLoaderIter):
 
     def __next__(self) -> Any:
         # torch's own __next__ costs 5 us for a profiler's mark that is seldom wanted.
-        if self._iterable or torch.autograd._profiler_enabled():
+        if self._iterable or torch._C._autograd._profiler_enabled():
             return super().__next__()
         data = self._next_data()
         self._num_yielded += 1
@@ -180,7 +180,7 @@ class WorkerIterator(_Iterator):
             collate_fn=self._collate_fn,
             drop_last=self._drop_last,
             worker_init_fn=init_fn,
-            base_seed=self._base_seed,
+            base_seed=int(self._base_seed),
             num_workers=self._num_workers,
             segments=kind_here(),
             draws=self._draws,

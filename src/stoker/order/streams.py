@@ -35,6 +35,7 @@ _TWISTER_BYTES = 625 * 4
 # every word: the position and some words tell. `random` keeps its position first.
 _TELLTALE_BYTES = 16 * 4
 _TORCH_HEAD_BYTES = 24  # of a torch state: its seed, how many words are left, the next one
+_np_random: Any = np.random  # its stubs leave out the global bit generator
 _PYTHON: Any = getattr(random, "_inst", random)
 _SEED: Any = random.Random.__base__.seed  # type: ignore[union-attr]
 
@@ -168,7 +169,7 @@ class _Numpy:
         self._rested = False
 
     def save(self) -> None:
-        user = np.random.get_bit_generator()
+        user = _np_random.get_bit_generator()
         if user is not self._user:
             self._user, self._pending = user, True
             known = type(user) is np.random.MT19937
@@ -178,10 +179,10 @@ class _Numpy:
             self._saved = np.random.get_state(legacy=False)
             self._pending = bool(self._saved["has_gauss"]) or not words
             self._user_words = words
-        np.random.set_bit_generator(self._own)
+        _np_random.set_bit_generator(self._own)
 
     def restore(self) -> None:
-        np.random.set_bit_generator(self._user)
+        _np_random.set_bit_generator(self._user)
         if self._pending:
             np.random.set_state(self._saved)
 
@@ -201,7 +202,7 @@ class _Numpy:
     def moved(self) -> bool:
         # A freshly seeded state has no pending Gaussian, so every draw takes words.
         return (
-            np.random.get_bit_generator() is not self._own
+            _np_random.get_bit_generator() is not self._own
             or ctypes.string_at(self._address, _TWISTER_BYTES) != self._mark
         )
 

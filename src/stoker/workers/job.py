@@ -50,7 +50,6 @@ from stoker.workers.messages import (
 from stoker.workers.waiting import Waiter
 
 _ORPHAN_CHECK_S = 1.0
-_BUNDLING_S = 0.001
 _LEAST_STACK_BYTES = 16 * 1024
 
 
@@ -123,7 +122,7 @@ class _Worker:
         self._maker: MapMaker | IterableMaker | None = None
         self._init_failure: ExceptionWrapper | None = None
         self._answers: list[bytes] = []
-        self._oldest = self._answered = 0.0
+        self._oldest = self._hold_s = 0.0
         self._settle()
 
     def _settle(self) -> None:
@@ -177,6 +176,7 @@ class _Worker:
             message = loads(self._connection.recv_bytes())
             if isinstance(message, Make):
                 self._arena.release(message.released)
+                self._hold_s = message.hold_s
                 for task in message.tasks:
                     self._make(message.epoch, task)
             elif isinstance(message, BeginEpoch):
@@ -222,15 +222,14 @@ class _Worker:
     def _answer(self, answer: bytes) -> None:
         """Sends an answer, or keeps it for a moment: waking the main process is dear.
 
-        An answer is kept while there are tasks at hand and for about a millisecond; where a
-        batch takes longer than that, not at all.
+        An answer is kept only while there are tasks at hand, and for as long as these came
+        with leave to.
         """
         now = time.perf_counter()
         if not self._answers:
             self._oldest = now
         self._answers.append(answer)
-        took, self._answered = now - self._answered, now
-        if took > _BUNDLING_S or now - self._oldest > _BUNDLING_S:
+        if now - self._oldest >= self._hold_s:
             self._flush()
 
     def _flush(self) -> None:

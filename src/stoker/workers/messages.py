@@ -29,11 +29,19 @@ class BeginEpoch(NamedTuple):
 
 
 class Make(NamedTuple):
-    """To a worker: make these batches, one after the other; these slots are free again."""
+    """To a worker: make these batches, one after the other.
+
+    Attributes:
+        epoch: The epoch they belong to.
+        tasks: The batches.
+        released: Slots that are free again.
+        hold_s: How long an answer may be kept, to be sent together with later ones.
+    """
 
     epoch: int
     tasks: tuple[Task, ...]
     released: tuple[int, ...]
+    hold_s: float
 
 
 class Stop(NamedTuple):
@@ -81,7 +89,7 @@ def dumps(message: Any) -> bytes:
         slot, new, retired, (stream, buffers, memory) = message.shipment
         fields: Any = (*message[:2], slot, new, retired, stream, buffers, memory, message.seconds)
     elif type(message) is Make:
-        fields = (message.epoch, [tuple(task) for task in message.tasks], message.released)
+        fields = (message.epoch, [tuple(task) for task in message.tasks], *message[2:])
     else:
         fields = tuple(message)
     return pickle.dumps((_CODES[type(message)], fields), protocol=5)
@@ -99,8 +107,8 @@ def _rebuilt(code: int, fields: Any) -> Any:
         shipment = Shipment(slot, new, retired, Envelope(stream, buffers, memory))
         return Made(epoch, number, shipment, seconds)
     if kind is Make:
-        epoch, tasks, released = fields
-        return Make(epoch, tuple(Task(*task) for task in tasks), released)
+        epoch, tasks, released, hold_s = fields
+        return Make(epoch, tuple(Task(*task) for task in tasks), released, hold_s)
     return kind(*fields)
 
 
@@ -112,4 +120,6 @@ def bundle(answers: list[bytes]) -> bytes:
 def unbundle(data: bytes) -> list[Any]:
     """The answers of a message from `bundle`."""
     content = pickle.loads(data)
-    return [loads(answer) for answer in content] if isinstance(content, list) else [_rebuilt(*content)]
+    if isinstance(content, list):
+        return [loads(answer) for answer in content]
+    return [_rebuilt(*content)]

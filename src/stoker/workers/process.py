@@ -21,7 +21,6 @@ States of a worker::
 from __future__ import annotations
 
 import contextlib
-import multiprocessing.process
 import os
 import time
 import warnings
@@ -137,13 +136,19 @@ class ProcessPool:
         for worker in range(len(self.processes)):
             self._write(worker, data)
 
-    def make(self, worker: int, epoch: int, tasks: Sequence[Task]) -> None:
+    def make(self, worker: int, epoch: int, tasks: Sequence[Task], hold_s: float) -> None:
         """Sends tasks, now or when the worker has read what it was sent before.
+
+        Args:
+            worker: Who is to make them.
+            epoch: The epoch they belong to.
+            tasks: The batches.
+            hold_s: How long the worker may keep an answer to send it with later ones.
 
         Raises:
             Exception: What pickle raises for indices it cannot carry; nothing is sent then.
         """
-        data = dumps(Make(epoch, tuple(tasks), self._slots[worker].take_released()))
+        data = dumps(Make(epoch, tuple(tasks), self._slots[worker].take_released(), hold_s))
         self._outbox[worker].append(_Unread(data, len(tasks)))
         self._flush(worker)
 
