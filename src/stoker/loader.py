@@ -118,6 +118,14 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.seed = seed
         self._draws = Draws()
 
+    def __setattr__(self, attr: str, val: Any) -> None:
+        if attr == "seed" and "seed" in vars(self):
+            # As torch refuses its own frozen attributes.
+            raise ValueError(
+                f"{attr} attribute should not be set after {type(self).__name__} is initialized"
+            )
+        super().__setattr__(attr, val)
+
     def _get_iterator(self) -> Any:
         """What ``iter(loader)`` returns, made anew; torch's `__iter__` calls it."""
         private = self.seed is not None and _draws_globally(super()._index_sampler)

@@ -49,6 +49,9 @@ class Feed:
         sharded: Whether the data set is iterable.
         timeout_s: How long `next` may wait for a batch; 0 means for ever.
         pinner: What pins batches, or None.
+
+    Attributes:
+        closed: Whether the workers have been stopped.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class Feed:
         self._pinner = pinner
         if pinner is not None:
             pool.watch(pinner.connection)
-        self._closed = False
+        self.closed = False
         self._epoch = -1
         self._service_s: float | None = None
         self._away_s = 0.0
@@ -83,6 +86,9 @@ class Feed:
             plan: Its batches.
             message: What workers were, or are to be, told of it.
         """
+        for death in self._pool.deaths.values():  # It had no work left when it died.
+            self.close()
+            raise _worker_died(death, None, self._sharded)
         if self._epoch >= 0:
             self._pool.begin_epoch(message)
         for answer in self._answers.values():
@@ -125,7 +131,7 @@ class Feed:
         return batch
 
     def _wait_for_batch(self) -> int:
-        if self._closed:
+        if self.closed:
             raise StopIteration if self._dispatcher.done() else self._was_closed()
         entered = time.perf_counter()
         if self._left_at is not None:
@@ -259,7 +265,7 @@ class Feed:
 
     def close(self) -> None:
         """Stops the workers, in less than a second. Batches handed out stay valid."""
-        self._closed = True
+        self.closed = True
         self._pool.close()
         if self._pinner is not None:
             self._pinner.close()

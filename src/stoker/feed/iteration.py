@@ -145,16 +145,16 @@ class WorkerIterator(_Iterator):
 
     def __init__(self, loader: Any, *, private_sampling: bool, draws: Draws) -> None:
         super().__init__(loader, private_sampling=private_sampling, draws=draws)
-        self._prefetch_factor = loader.prefetch_factor
+        # None when num_workers was 0 in the constructor and has been set since.
+        self._prefetch_factor = 2 if loader.prefetch_factor is None else loader.prefetch_factor
         self._in_order = loader.in_order
-        plan = self._new_plan()
+        self._start(loader, self._new_plan())
+
+    def _start(self, loader: Any, plan: EpochPlan) -> None:
+        """Starts workers, and the epoch."""
         message = self._begin_message()
-        pool = ProcessPool(
-            self._new_job(loader),
-            loader.multiprocessing_context or torch.multiprocessing,
-            message,
-            _KEPT_SLOTS,
-        )
+        context = loader.multiprocessing_context or torch.multiprocessing
+        pool = ProcessPool(self._new_job(loader), context, message, _KEPT_SLOTS)
         self._workers = pool.processes
         self._feed = Feed(
             pool,
@@ -194,7 +194,11 @@ class WorkerIterator(_Iterator):
         super()._reset(loader, first_iter)
         self._epoch += 1
         self._draw_seed(loader, first=False)
-        self._feed.begin_epoch(self._new_plan(), self._begin_message())
+        plan = self._new_plan()
+        if self._feed.closed:  # An error or Ctrl-C has stopped the workers.
+            self._start(loader, plan)
+        else:
+            self._feed.begin_epoch(plan, self._begin_message())
 
     def _next_data(self) -> Any:
         try:

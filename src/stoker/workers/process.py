@@ -100,7 +100,7 @@ class ProcessPool:
         self._slots = [LentSlots(kept_limit) for _ in range(job.num_workers)]
         self._unread: list[deque[_Unread]] = [deque() for _ in range(job.num_workers)]
         self._outbox: list[deque[_Unread]] = [deque() for _ in range(job.num_workers)]
-        self._dead: set[int] = set()
+        self.deaths: dict[int, Died] = {}
         self.largest_bytes = 0
         if job.segments == "named" and os.name == "posix":
             resource_tracker.ensure_running()  # One for all: each worker would start its own.
@@ -203,7 +203,7 @@ class ProcessPool:
         if tag == _WATCHED:
             return [(-1, None)]
         worker = tag if tag >= 0 else _sentinel(tag)
-        if worker in self._dead:
+        if worker in self.deaths:
             return []
         events: list[tuple[int, Any]] = []
         try:
@@ -216,10 +216,10 @@ class ProcessPool:
         process = self.processes[worker]
         if process.is_alive():
             return events
-        self._dead.add(worker)
+        self.deaths[worker] = Died(process.pid, process.exitcode)
         self._waiter.remove(self._connections[worker])
         self._waiter.remove(process.sentinel)
-        return [*events, (worker, Died(process.pid, process.exitcode))]
+        return [*events, (worker, self.deaths[worker])]
 
     def _receive(self, worker: int) -> list[tuple[int, Any]]:
         answers = unbundle(self._connections[worker].recv_bytes())
@@ -256,19 +256,26 @@ def _stop(
     """Ends the workers of a pool that is closed, dropped, or alive at interpreter exit."""
     if os.getpid() != owner_pid:
         return  # A forked copy: the workers are the original's.
-    stop = dumps(Stop())
-    for connection in connections:
-        with contextlib.suppress(OSError):
-            connection.send_bytes(stop)
-    waiter.close()
-    for connection in connections:
-        connection.close()
-    _join(processes, _STOP_S)
-    for end, patience_s in (("terminate", _TERMINATE_S), ("kill", _KILL_S)):
-        living = [process for process in processes if process.is_alive()]
-        for process in living:
-            getattr(process, end)()
-        _join(living, patience_s)
+    try:
+        stop = dumps(Stop())
+        for connection in connections:
+            with contextlib.suppress(OSError):
+                connection.send_bytes(stop)
+        waiter.close()
+        for connection in connections:
+            connection.close()
+        _join(processes, _STOP_S)
+        for process in _living(processes):
+            process.terminate()
+        _join(processes, _TERMINATE_S)
+    finally:  # Also when a second Ctrl-C comes while we wait.
+        for process in _living(processes):
+            process.kill()
+        _join(processes, _KILL_S)
+
+
+def _living(processes: list[Any]) -> list[Any]:
+    return [process for process in processes if process.is_alive()]
 
 
 def _join(processes: list[Any], patience_s: float) -> None:
