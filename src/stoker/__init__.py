@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from stoker.loader import DataLoader
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stoker.loader import DataLoader
 
 __all__ = ["DataLoader", "__version__"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> object:
+    """Imports the loader, and with it torch, when it is first asked for: the command isn't slow."""
+    if name != "DataLoader":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from stoker.loader import DataLoader
+
+    globals()[name] = DataLoader
+    return DataLoader

@@ -95,7 +95,7 @@ def test_a_slow_consumer_is_never_more_than_the_window_behind() -> None:
 
 def test_out_of_order_hands_out_what_is_ready() -> None:
     dataset = HeldBack(12, 0, FORK, shape=(1,))
-    options = {"batch_size": 2, "in_order": False, "timeout": 15}
+    options = {"batch_size": 2, "in_order": False, "timeout": 15, "prefetch_factor": 1}
     iterator = iter(loader(dataset, "fork", 2, **options))
     first = [values(next(iterator)) for _ in range(5)]
     assert sorted(first) == [[i, i + 1] for i in range(2, 12, 2)]
@@ -129,8 +129,9 @@ def test_all_workers_work_at_once(num_workers: int) -> None:
 class _Meeting(HeldBack):
     def __init__(self, parties: int) -> None:
         super().__init__(parties, -1, FORK, shape=(1,))
-        self.barrier = FORK.Barrier(parties)
+        self.here = [FORK.Event() for _ in range(parties)]
 
     def __getitem__(self, index: int) -> Any:
-        self.barrier.wait(20)
+        self.here[index].set()
+        assert all(event.wait(20) for event in self.here)
         return super().__getitem__(index)

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:  # generic in the newest click only
+    CountsType = click.ParamType[list[int]]
+    SecondsType = click.ParamType[float]
+else:
+    CountsType = SecondsType = click.ParamType
 
 MOST_WORKERS = 1024
 
 
-class WorkerCounts(click.ParamType[list[int]]):
+class WorkerCounts(CountsType):
     """Numbers of workers with commas between: 0,2,4."""
 
     name = "counts"
@@ -29,7 +36,7 @@ class WorkerCounts(click.ParamType[list[int]]):
         return sorted({int(word) for word in words})
 
 
-class Seconds(click.ParamType[float]):
+class Seconds(SecondsType):
     """A time in seconds above zero, up to a week."""
 
     name = "seconds"

@@ -148,7 +148,7 @@ def _print_report(result: TuneResult, stream: IO[str]) -> None:
     parts = [capture.get()]
     if console.encoding.startswith("utf"):
         parts.append(rate_chart(result.counts, console.width))
-    parts.append(verdict(result))
+    parts.append(f"\n{verdict(result)}")
     write_stream(stream, "\n".join(part for part in parts if part) + "\n")
 
 

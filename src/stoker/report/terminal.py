@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.table import Table
 
-from stoker.host.cpus import CpuFacts
 from stoker.tuning.recommend import CountSummary
 from stoker.tuning.result import Failure, LoaderFacts, TuneResult
 from stoker.tuning.wording import number, percent, workers
+
+if TYPE_CHECKING:
+    from stoker.host.cpus import CpuFacts
 
 
 def heading(result: TuneResult) -> str:

@@ -38,7 +38,7 @@ def _beside_fewest(decision: Decision, counts: Mapping[int, CountSummary]) -> st
         if noise < INDIFFERENT:
             return f"and all counts are within {percent(INDIFFERENT)} of each other"
         return f"and no count differs by more than the noise of {percent(noise)}"
-    return _why_zero(decision, counts) if fewest == 0 else f"the fewest measured{_basis(counts)}"
+    return _why_zero(decision, counts) if fewest == 0 else "the fewest measured"
 
 
 def _why_zero(decision: Decision, counts: Mapping[int, CountSummary]) -> str:
@@ -56,7 +56,7 @@ def _why_zero(decision: Decision, counts: Mapping[int, CountSummary]) -> str:
             f"work per batch is {duration(made_s)}, less than moving it between processes "
             f"({duration(through_s)} a batch with {other.num_workers})"
         )
-    return f"{duration(made_s)} a batch in the main process{_basis(counts)}"
+    return f"{duration(made_s)} a batch in the main process"
 
 
 def _beside_rival(decision: Decision, counts: Mapping[int, CountSummary]) -> str:
@@ -72,6 +72,8 @@ def _beside_rival(decision: Decision, counts: Mapping[int, CountSummary]) -> str
     told = (
         f"{workers(rival)} gave {percent(abs(difference))} {'more' if difference > 0 else 'less'}"
     )
+    if decision.chosen == min(counts):
+        told += _basis(counts)  # said once: else beside the fewest
     if abs(difference) <= noise:
         return f"{told}, within the noise of {percent(noise)}"
     return f"{told}, too little to matter" if abs(difference) <= INDIFFERENT else told

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from stoker.host.cpus import CpuFacts
-from stoker.host.software import SoftwareFacts
 from stoker.tuning.meter import Observation
 from stoker.tuning.recommend import CountSummary
+
+if TYPE_CHECKING:  # reading the facts is not pure, holding them is
+    from stoker.host.cpus import CpuFacts
+    from stoker.host.software import SoftwareFacts
 
 FailureKind = Literal["target", "raised", "died", "empty", "hang", "interrupted"]
 

@@ -1,19 +1,24 @@
-"""Runs the trials that the search asks for, and keeps what they gave whatever happens."""
+"""Runs the trials that the search asks for, and keeps what they gave whatever happens. Pure:
+how a trial is run, the clock and the display are arguments.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from stoker.host.cpus import CpuFacts
-from stoker.host.software import SoftwareFacts
 from stoker.tuning.meter import Observation
 from stoker.tuning.reason import reason
 from stoker.tuning.recommend import summarise
 from stoker.tuning.result import Failure, LoaderFacts, Outcome, Recommendation, TuneResult
 from stoker.tuning.search import Search, Trial
 from stoker.tuning.wording import workers
+
+if TYPE_CHECKING:
+    from stoker.host.cpus import CpuFacts
+    from stoker.host.software import SoftwareFacts
 
 Progress = Callable[[int, "Observation | None"], None]
 Measure = Callable[[Trial, Progress], Outcome]

@@ -292,7 +292,9 @@ def test_stop_iteration_in_collation_does_not_end_the_epoch(known: bool | None) 
 
 def test_a_data_set_that_reads_batches_is_given_whole_batches() -> None:
     class Whole(Plain):
-        asked: list[Any] = []
+        def __init__(self, length: int) -> None:
+            super().__init__(length)
+            self.asked: list[Any] = []
 
         def __getitem__(self, index: int) -> Any:
             raise AssertionError("one by one")
@@ -319,7 +321,7 @@ def test_without_batches_a_task_is_one_sample() -> None:
 
 
 class Source:
-    """An iterable that counts how often it is begun and asked, and draws if told to."""
+    """Its own iterator, begun anew by ``iter``; counts that, and how often it is asked."""
 
     def __init__(self, length: int, *, draws: bool = False) -> None:
         self.length, self.draws = length, draws
@@ -351,12 +353,12 @@ def iterable_maker(
 
 def made_of(maker: IterableMaker, size: int = 3, start: int = 0) -> list[Any]:
     made = []
-    while True:
-        number = start + len(made)
+    for number in range(start, start + 50):
         try:
             made.append(maker.make(Task(number, number * size, [None] * size)))
         except Ended:
             return made
+    raise AssertionError("it does not end")
 
 
 @pytest.mark.parametrize(
@@ -381,10 +383,22 @@ def test_an_iterable_ends_once(length: int, drop_last: bool, expected: list[Any]
     assert source.asked == length + 1
 
 
-def test_an_iterable_without_batches_gives_its_samples() -> None:
+def test_a_generator_without_batches_gives_its_samples() -> None:
+    class Generating:
+        def __iter__(self) -> Iterator[int]:
+            yield from range(3)
+
+    maker = iterable_maker(Generating(), batched=False)
+    assert made_of(maker, size=1) == [0, 1, 2]
+    with pytest.raises(Ended):
+        maker.make(Task(9, 9, None))
+
+
+def test_an_iterable_without_batches_is_begun_once() -> None:
     source = Source(3)
     maker = iterable_maker(source, batched=False)
     assert made_of(maker, size=1) == [0, 1, 2]
+    assert source.begun == 1
     with pytest.raises(Ended):
         maker.make(Task(9, 9, None))
     assert source.asked == 4
