@@ -161,8 +161,8 @@ class Dispatcher:
         """The number of the batch to hand out now, or None."""
         if not self.in_order:
             return next(iter(self._ready), None)
-        if self.sharded and not self.done():
-            while self._was_never(self.head):
+        if self.sharded and (self._ready or len(self._ended) < self.workers):
+            while self._was_never(self.head):  # Some number is still to come, so this ends.
                 self.head += 1
         return self.head if self.head in self._ready else None
 
