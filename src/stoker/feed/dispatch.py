@@ -7,13 +7,15 @@ States of a batch::
 
     assign        finished            deliver
       --> running ---------> ready ------------> delivered
-             |
-             +-- shard_ended --> never was
+           |  |                ^
+           |  +- made -> pinning
+           +-- shard_ended --> never was
 
 Guarantees (checked by `validate`)
     - Every number is assigned once and delivered once; in order when that is asked for.
     - Batches running or ready never exceed the window, except while the consumer waits for
-      a batch that is still being made: then free workers run ahead, up to another bound.
+      one that is still being made, or has just waited: then free workers run ahead, up to
+      another bound.
     - Of a map-style data set any free worker makes the next batch. Of an iterable one,
       worker w makes numbers w, w + n, w + 2n ... until its iterator ends.
 """
@@ -28,8 +30,8 @@ NOTICE_S = 0.00015
 BURST_S = 0.012
 """How much work a worker may hold while the consumer waits: enough not to wake for each batch."""
 BURST_LIMIT = 64
-HOLD_S = BURST_S / 3
-"""How long answers may be kept in a burst, so that some are sent together."""
+NAP_LIMIT_S = BURST_S / 3
+_BURST_LEAST = 3
 _WORTH_QUEUEING = 0.05
 
 
@@ -47,7 +49,7 @@ def queue_depth(
         prefetch: The most there may be while the consumer does not wait.
         away_s: How long the consumer stays away between two batches.
         service_s: How long a worker takes for a batch, or None when not known yet.
-        waiting: Whether the consumer waits.
+        waiting: Whether the consumer waits, or has just had to.
     """
     if service_s is None:
         return prefetch
@@ -56,6 +58,21 @@ def queue_depth(
     depth = min(prefetch, 1 + max(0, ceil(min(unattended, prefetch))))
     burst = min(BURST_LIMIT, int(min(BURST_S / service_s, BURST_LIMIT))) if waiting else 0
     return max(depth, burst)
+
+
+def nap_s(held: int, service_s: float | None) -> float:
+    """How long a waiting consumer should sleep before it waits for answers.
+
+    A worker whose answer wakes nobody goes on at once. So while workers hold a burst of short
+    batches, the consumer sleeps for a third of it, instead of being woken for each.
+
+    Args:
+        held: How many batches the worker that holds the fewest has not answered.
+        service_s: How long a worker takes for a batch, or None when not known yet.
+    """
+    if service_s is None or held < _BURST_LEAST or service_s > NAP_LIMIT_S:
+        return 0.0
+    return min(NAP_LIMIT_S, held * service_s / 3)
 
 
 class Dispatcher:
@@ -78,14 +95,20 @@ class Dispatcher:
         self._next = 0
         self._exhausted = False
         self._queues: list[deque[int]] = [deque() for _ in range(workers)]
+        self._pinning: dict[int, int] = {}
         self._ready: dict[int, int] = {}
         self._rounds = [0] * workers
         self._ended: dict[int, int] = {}
 
     @property
     def in_flight(self) -> int:
-        """Batches running or ready."""
-        return sum(map(len, self._queues)) + len(self._ready)
+        """Batches running, pinning or ready."""
+        return sum(map(len, self._queues)) + len(self._pinning) + len(self._ready)
+
+    @property
+    def least_held(self) -> int:
+        """How many batches the worker that holds the fewest is at."""
+        return min(map(len, self._queues))
 
     def running(self, worker: int) -> tuple[int, ...]:
         """The numbers a worker holds; the first is the one it is making."""
@@ -102,24 +125,24 @@ class Dispatcher:
         """The next (worker, number) to assign, or None.
 
         Args:
-            waiting: Whether the consumer is waiting for a batch.
+            waiting: Whether the consumer waits for a batch, or has just had to.
             depth: How many batches a worker may hold.
-            run_ahead: Bound on batches in flight while the consumer waits for the head.
+            run_ahead: Bound on batches in flight while the consumer waits.
         """
         if self.sharded:
             return self._next_of_shards()
         if self._exhausted:
             return None
-        blocked = waiting and self.in_order and self.head not in self._ready
-        if self.in_flight >= (max(run_ahead, self.window) if blocked else self.window):
+        if self.in_flight >= (max(run_ahead, self.window) if waiting else self.window):
             return None
         worker = min(range(self.workers), key=lambda w: len(self._queues[w]))
         return (worker, self._next) if len(self._queues[worker]) < depth else None
 
     def _next_of_shards(self) -> tuple[int, int] | None:
         held = [len(queue) for queue in self._queues]
-        for worker in self._ready.values():
-            held[worker] += 1
+        for worker in (*self._pinning.values(), *self._ready.values()):
+            if worker >= 0:  # not the sampler's error
+                held[worker] += 1
         numbers = [
             (self._rounds[w] * self.workers + w, w)
             for w in range(self.workers)
@@ -147,9 +170,15 @@ class Dispatcher:
         self._exhausted = True
         return number
 
-    def finished(self, worker: int, number: int) -> None:
-        """A worker has made a batch, or failed to."""
+    def made(self, worker: int, number: int) -> None:
+        """A worker has made a batch, which has to be pinned before it is ready."""
         self._queues[worker].remove(number)
+        self._pinning[number] = worker
+
+    def finished(self, worker: int, number: int) -> None:
+        """A worker has made a batch, or failed to, or it has been pinned."""
+        if self._pinning.pop(number, None) is None:
+            self._queues[worker].remove(number)
         self._ready[number] = worker
 
     def shard_ended(self, worker: int, number: int) -> None:
@@ -184,6 +213,7 @@ class Dispatcher:
     def validate(self) -> None:
         """Raises AssertionError where the state contradicts itself."""
         running = [number for queue in self._queues for number in queue]
+        running += self._pinning
         assert len(set(running)) == len(running)
         assert not set(running) & set(self._ready)
         assert all(number < self._next for number in [*running, *self._ready])
@@ -193,5 +223,5 @@ class Dispatcher:
         if self.sharded:
             for worker, queue in enumerate(self._queues):
                 assert all(number % self.workers == worker for number in queue)
-                held = len(queue) + sum(1 for w in self._ready.values() if w == worker)
-                assert held <= self.prefetch
+                done = [*self._pinning.values(), *self._ready.values()]
+                assert len(queue) + done.count(worker) <= self.prefetch

@@ -18,7 +18,7 @@ import time
 from typing import Any
 
 from stoker.errors import StokerError, WaitTimeout, WorkerDied
-from stoker.feed.dispatch import HOLD_S, Dispatcher, queue_depth
+from stoker.feed.dispatch import BURST_S, Dispatcher, nap_s, queue_depth
 from stoker.feed.pinning import Pinner
 from stoker.order.epoch import EpochPlan, Task
 from stoker.workers.messages import BeginEpoch, Failed, Made, ShardEnded
@@ -77,6 +77,7 @@ class Feed:
         self._service_s: float | None = None
         self._away_s = 0.0
         self._left_at: float | None = None
+        self._waited_at = -BURST_S
         self._answers: dict[int, Any] = {}
 
     def begin_epoch(self, plan: EpochPlan, message: BeginEpoch) -> None:
@@ -97,6 +98,7 @@ class Feed:
         self._epoch = message.epoch
         self._plan = plan
         self._left_at = None
+        self._waited_at = -BURST_S
         self._tasks: dict[int, Task] = {}
         self._dispatcher = Dispatcher(
             len(self._pool.processes),
@@ -104,7 +106,7 @@ class Feed:
             in_order=self._in_order,
             sharded=self._sharded,
         )
-        self._assign(waiting=False)
+        self._assign()
 
     def next(self) -> Any:
         """The next batch.
@@ -126,7 +128,7 @@ class Feed:
         self._dispatcher.delivered(number)
         self._tasks.pop(number, None)
         batch = self._open(answer)
-        self._assign(waiting=False)
+        self._assign()
         self._left_at = time.perf_counter()
         return batch
 
@@ -141,10 +143,12 @@ class Feed:
         while (number := self._dispatcher.deliverable()) is None:
             if self._dispatcher.done():
                 raise StopIteration
-            self._assign(waiting=True)
+            self._waited_at = time.perf_counter()
+            self._assign()
             left_s = None if deadline is None else deadline - time.perf_counter()
             if left_s is not None and left_s <= 0:
                 raise self._timed_out()
+            time.sleep(nap_s(self._dispatcher.least_held, self._service_s))
             self._handle(self._pool.wait(left_s))
         return number
 
@@ -158,14 +162,14 @@ class Feed:
             answer.reraise()
         return answer.batch
 
-    def _assign(self, *, waiting: bool) -> None:
+    def _assign(self) -> None:
         """Sends workers all they may have now."""
+        waiting = time.perf_counter() - self._waited_at < BURST_S
         depth = queue_depth(self._prefetch, self._away_s, self._service_s, waiting=waiting)
         run_ahead = min(
             _RUN_AHEAD_PER_WORKER * self._dispatcher.workers,
             _RUN_AHEAD_BYTES // max(1, self._pool.largest_bytes),
         )
-        hold_s = HOLD_S if depth > self._prefetch else 0.0
         handfuls: dict[int, list[Task]] = {}
         while command := self._dispatcher.next_assignment(
             waiting=waiting, depth=depth, run_ahead=run_ahead
@@ -179,7 +183,7 @@ class Feed:
             handfuls.setdefault(worker, []).append(task)
         for worker, tasks in handfuls.items():
             try:
-                self._pool.make(worker, self._epoch, tasks, hold_s)
+                self._pool.make(worker, self._epoch, tasks)
             except Exception as error:  # Indices that do not pickle.
                 for task in tasks:
                     self._dispatcher.finished(worker, task.number)
@@ -216,6 +220,7 @@ class Feed:
                 self._service_s = message.seconds
             self._service_s += _SMOOTHING * (message.seconds - self._service_s)
             if self._pinner is not None:
+                self._dispatcher.made(worker, message.number)
                 self._pinner.submit(worker, message)
                 return
         self._answers[message.number] = (worker, message)

@@ -8,13 +8,14 @@ Guarantees
 
 A data set that draws nothing must not pay for seeding every sample (about 7 us each; a
 ready-made sample costs under 1), and hardly for seeding every batch. So samples are first
-read while the states are only watched: torch's is seeded, the others lie at rest in a fixed
-state. `drawn` tells whether any has moved; if one has, what was read has to be read again,
-with every sample seeded.
+read while the states are only watched: torch's is seeded, the others are not. `drawn`
+tells whether any has moved, or has been looked at (a sample may draw and put the state
+back, as ``torch.random.fork_rng`` does); if so, what was read has to be read again, with
+every sample seeded.
 
-`random` and numpy are compared by the raw words of their Mersenne twisters, read (never
-written) from memory: 0.4 us against 6 and 28 us through their own calls. Whether the words
-are where they should be is checked once; if not, the slow calls serve.
+States are compared by the raw words of their Mersenne twisters, read (never written) from
+memory: 0.4 us against 6 us (`random`) and 28 us (numpy) through their own calls. Whether
+the words are where they should be is checked once; if not, the slow calls serve.
 
 Assumes one thread at a time: a thread of the caller that draws from a global generator
 while a batch is made in-process draws from the lent state, as it would with torch's loader.
@@ -23,7 +24,10 @@ while a batch is made in-process draws from the lent state, as it would with tor
 from __future__ import annotations
 
 import ctypes
+import functools
 import random
+import struct
+import threading
 from types import TracebackType
 from typing import Any
 
@@ -36,6 +40,7 @@ _TWISTER_BYTES = 625 * 4
 _TELLTALE_BYTES = 16 * 4
 _TORCH_HEAD_BYTES = 24  # of a torch state: its seed, how many words are left, the next one
 _np_random: Any = np.random  # its stubs leave out the global bit generator
+_getstate, _get_state = random.getstate, np.random.get_state
 _PYTHON: Any = getattr(random, "_inst", random)
 _SEED: Any = random.Random.__base__.seed  # type: ignore[union-attr]
 
@@ -75,9 +80,6 @@ _FRESH_TORCH_HEAD = _fresh_torch_head()
 _PYTHON_ADDRESS = _python_address()
 
 
-_RESTING = random.Random(0).getstate()
-
-
 class _Torch:
     """torch's default CPU generator."""
 
@@ -91,6 +93,9 @@ class _Torch:
 
     def restore(self) -> None:
         self._generator.set_state(self._saved)
+
+    def capture(self) -> torch.Tensor:
+        return self._generator.get_state()
 
     def seed(self, seed: int, reads_as: int) -> None:
         """Seeds, and marks; ``torch.initial_seed()`` then reads as another seed."""
@@ -123,15 +128,15 @@ class _Python:
     def save(self) -> None:
         words = self._words()
         if words != self._saved_words:
-            self._saved, self._saved_words = random.getstate(), words
+            self._saved, self._saved_words = _getstate(), words
 
     def restore(self) -> None:
-        random.setstate(self._saved)
+        if self._words() != self._saved_words:
+            random.setstate(self._saved)
 
-    def rest(self) -> None:
-        """Takes up a fixed state, and marks."""
-        random.setstate(_RESTING)
-        self._mark = self._words()
+    def watch(self) -> None:
+        """Marks, and leaves the caller's state where it is: putting another there is dear."""
+        self._mark = self._saved_words
 
     def seed(self, seed: int) -> None:
         """Seeds, as `random.seed` does, and marks."""
@@ -145,45 +150,67 @@ class _Python:
     @staticmethod
     def _words() -> Any:
         if _PYTHON_ADDRESS is None:
-            return random.getstate()
+            return _getstate()
         return ctypes.string_at(_PYTHON_ADDRESS, _TELLTALE_BYTES), _PYTHON.gauss_next
+
+
+def _pending_offset() -> int | None:
+    """Where a numpy `RandomState` keeps its pending Gaussian, or None if that isn't sure.
+
+    C lays it out as an int that tells whether there is one, and a double, 8 bytes apart.
+    """
+    probe = np.random.RandomState(0)
+    size_bytes = type(probe).__basicsize__
+
+    def memory() -> bytes:
+        return ctypes.string_at(id(probe), size_bytes)
+
+    probe.randn()
+    pending = struct.pack("d", probe.get_state(legacy=False)["gauss"])
+    at = memory().find(pending) - 8
+    told = [memory()[at : at + 4]]
+    probe.randn()
+    told.append(memory()[at : at + 4])
+    probe.randn()
+    told.append(memory()[at : at + 4])
+    one, none = struct.pack("i", 1), struct.pack("i", 0)
+    return at if at > 0 and told == [one, none, one] else None
+
+
+_PENDING_OFFSET = _pending_offset()
+_NUMPY: Any = getattr(np.random.mtrand, "_rand", None)
+
+
+def _gaussian_pending() -> bool:
+    """Whether numpy's global state has a pending Gaussian (0.3 us; else 28)."""
+    if _PENDING_OFFSET is None or type(_NUMPY) is not np.random.RandomState:
+        return bool(_get_state(legacy=False)["has_gauss"])
+    return ctypes.string_at(id(_NUMPY) + _PENDING_OFFSET, 4) != b"\0\0\0\0"
 
 
 class _Numpy:
     """numpy's global generator, with its bit generator swapped for one of ours.
 
     Swapping costs 0.2 us and copying the state 28, but numpy forgets a pending Gaussian
-    when its bit generator is swapped. Whether there is one is asked only when the
-    caller's words have moved, or when there was one before.
+    when its bit generator is swapped: only where there is one is the state copied.
     """
 
     def __init__(self) -> None:
         self._own = np.random.MT19937(0)
         self._address = self._own.ctypes.state_address
         self._user: Any = None
-        self._user_address = 0
-        self._user_words = b""
-        self._pending = True
         self._saved: Any = None
         self._mark = b""
         self._rested = False
 
     def save(self) -> None:
-        user = _np_random.get_bit_generator()
-        if user is not self._user:
-            self._user, self._pending = user, True
-            known = type(user) is np.random.MT19937
-            self._user_address = user.ctypes.state_address if known else 0
-        words = ctypes.string_at(self._user_address, _TWISTER_BYTES) if self._user_address else b""
-        if self._pending or words != self._user_words:
-            self._saved = np.random.get_state(legacy=False)
-            self._pending = bool(self._saved["has_gauss"]) or not words
-            self._user_words = words
+        self._saved = _get_state(legacy=False) if _gaussian_pending() else None
+        self._user = _np_random.get_bit_generator()
         _np_random.set_bit_generator(self._own)
 
     def restore(self) -> None:
         _np_random.set_bit_generator(self._user)
-        if self._pending:
+        if self._saved is not None:
             np.random.set_state(self._saved)
 
     def rest(self) -> None:
@@ -207,6 +234,49 @@ class _Numpy:
         )
 
 
+class _Looks:
+    """Counts how often a state is read through a library's function, while states are lent.
+
+    The functions are replaced while anything is lent, by whichever thread, and put back.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._lock = threading.Lock()
+        self._lent = 0
+        self._torch = self._counting(torch.get_rng_state)
+        self._python = self._counting(random.getstate)
+        self._numpy = self._counting(np.random.get_state)
+        self._originals: tuple[Any, ...] = ()
+
+    def begin(self) -> None:
+        with self._lock:
+            self._lent += 1
+            if self._lent == 1:
+                self._originals = (torch.get_rng_state, random.getstate, np.random.get_state)
+                torch.get_rng_state = torch.random.get_rng_state = self._torch
+                random.getstate = self._python
+                np.random.get_state = self._numpy
+
+    def end(self) -> None:
+        with self._lock:
+            self._lent -= 1
+            if self._lent == 0:
+                torch_read, random.getstate, np.random.get_state = self._originals
+                torch.get_rng_state = torch.random.get_rng_state = torch_read
+
+    def _counting(self, original: Any) -> Any:
+        @functools.wraps(original)
+        def read(*args: Any, **kwargs: Any) -> Any:
+            self.count += 1
+            return original(*args, **kwargs)
+
+        return read
+
+
+_LOOKS = _Looks()
+
+
 class GlobalStreams:
     """Lends the three global random states to the making of one batch at a time.
 
@@ -220,6 +290,7 @@ class GlobalStreams:
         self._numpy = _Numpy()
         self._seed = 0
         self._watching = False
+        self._looks = 0
 
     def lent(self, seed: int) -> GlobalStreams:
         """Use as ``with streams.lent(seed):``; all three are seeded (64 bits)."""
@@ -235,9 +306,11 @@ class GlobalStreams:
         self._torch.save()
         self._python.save()
         self._numpy.save()
+        _LOOKS.begin()
+        self._looks = _LOOKS.count
         if self._watching:
             self._torch.seed(self._seed, self._seed)
-            self._python.rest()
+            self._python.watch()
             self._numpy.rest()
         else:
             self.seed(self._seed)
@@ -248,6 +321,7 @@ class GlobalStreams:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        _LOOKS.end()
         self._torch.restore()
         self._python.restore()
         self._numpy.restore()
@@ -259,12 +333,17 @@ class GlobalStreams:
         self._numpy.seed(seed)
 
     def drawn(self) -> bool:
-        """Whether anything was drawn, or seeded, since they were seeded. Only while lent."""
-        return self._torch.moved() or self._python.moved() or self._numpy.moved()
+        """Whether a state has moved or was read since they were seeded. Only while lent."""
+        return (
+            self._looks != _LOOKS.count
+            or self._torch.moved()
+            or self._python.moved()
+            or self._numpy.moved()
+        )
 
     def capture(self) -> Any:
         """The three states as they are now, for `replace` while they are lent again."""
-        return torch.get_rng_state(), random.getstate(), np.random.get_state(legacy=False)
+        return self._torch.capture(), _getstate(), _get_state(legacy=False)
 
     def replace(self, state: Any) -> None:
         """Sets the three states to what `capture` returned. Only while lent."""

@@ -14,6 +14,8 @@ Guarantees
     - A slot is filled only when nobody in the main process can see it (its release was
       received) and nobody in the worker can (its last lease there is gone): what a consumer
       or a data set keeps never changes under it.
+    - A slot that is lent while the main process forks is never filled again: the copy may
+      hold the batch for longer.
     - A batch that outgrows its slot moves to a larger one and the small one is retired.
     - Finalizers only append to a deque: they take no lock and may run anywhere.
 
@@ -25,6 +27,7 @@ process that keeps its batches for itself. They are for one thread each, but for
 from __future__ import annotations
 
 import ctypes
+import os
 import weakref
 from collections import deque
 from multiprocessing.connection import Connection
@@ -162,6 +165,13 @@ class WorkerArena:
         """The main process can't see these slots any more."""
         self._free.update((slot, None) for slot in slots if slot in self._slots)
 
+    def forget(self, slots: tuple[int, ...]) -> None:
+        """These slots are never to be filled again."""
+        for slot in slots:
+            if slot in self._slots:
+                self._slots.pop(slot).close()
+                del self._seen[slot]
+
     def _home(self) -> tuple[int, int] | None:
         if self._lease is None or self._filling is None or not self._cursor:
             return None
@@ -171,8 +181,21 @@ class WorkerArena:
 class _Loan(weakref.ref[Any]):
     """A weak reference to a lease that knows which slot it is on."""
 
-    __slots__ = ("slot",)
+    __slots__ = ("forked", "slot")
     slot: int
+    forked: bool
+
+
+_EVERY_LENT: weakref.WeakSet[LentSlots] = weakref.WeakSet()
+
+
+def _before_fork() -> None:
+    for slots in list(_EVERY_LENT):
+        slots._forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork)
 
 
 class LentSlots:
@@ -189,6 +212,7 @@ class LentSlots:
         self._loans: dict[int, _Loan] = {}
         self._ended: deque[_Loan] = deque()
         self._released: list[int] = []
+        _EVERY_LENT.add(self)
 
     def attach(self, new: NewSlot, connection: Connection) -> None:
         """Attaches a slot; blocks until its descriptor has come."""
@@ -211,7 +235,7 @@ class LentSlots:
             return unpack(shipment.envelope, shipment.envelope.memory, copy=True)
         lease = self._slots[shipment.slot].lease()
         loan = _Loan(lease, self._ended.append)
-        loan.slot = shipment.slot
+        loan.slot, loan.forked = shipment.slot, False
         copy = len(self._loans) - len(self._ended) >= self._kept_limit
         self._loans[id(loan)] = loan
         return unpack(shipment.envelope, lease, copy=copy)
@@ -221,14 +245,24 @@ class LentSlots:
         if shipment.slot is not None:
             self._released.append(shipment.slot)
 
-    def take_released(self) -> tuple[int, ...]:
-        """The slots released since the last call, to be sent to the worker."""
+    def take_ended(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The slots that were released, and those to forget, since the last call."""
+        forgotten = []
         while self._ended:
             loan = self._ended.popleft()
             del self._loans[id(loan)]
-            self._released.append(loan.slot)
+            if loan.forked:
+                self._slots.pop(loan.slot).close()
+                forgotten.append(loan.slot)
+            else:
+                self._released.append(loan.slot)
         released, self._released = tuple(self._released), []
-        return released
+        return released, tuple(forgotten)
+
+    def _forked(self) -> None:
+        """This process is being copied: the copy goes on seeing what is lent now."""
+        for loan in list(self._loans.values()):
+            loan.forked = True
 
     def close(self) -> None:
         """Forgets every slot. Memory that a consumer still sees stays until it lets go."""

@@ -158,7 +158,7 @@ class Packing:
         shape, strides = tuple(tensor.shape), _dense_strides(tensor)
         code = _DTYPE_CODES[tensor.dtype]
         if size_bytes == 0:
-            return code, 0, shape, None
+            return code, -len(self._seen), shape, None  # a number of its own: no other's twin
         at_home = self._offset_at_home(tensor, size_bytes, strides)
         if at_home is not None:
             self.in_home = True

@@ -55,6 +55,7 @@ def _uniform(batch: Any) -> bool:
     """Whether these are plain CPU tensors of one type: no promotion, no subclass."""
     return (
         batch[0].device.type == "cpu"
+        and not batch[0].is_quantized
         and set(map(type, batch)) == {torch.Tensor}
         and len({tensor.dtype for tensor in batch}) == 1
     )

@@ -43,7 +43,6 @@ from stoker.workers.messages import (
     Made,
     Make,
     ShardEnded,
-    bundle,
     dumps,
     loads,
 )
@@ -121,8 +120,6 @@ class _Worker:
         self._dataset = job.dataset
         self._maker: MapMaker | IterableMaker | None = None
         self._init_failure: ExceptionWrapper | None = None
-        self._answers: list[bytes] = []
-        self._oldest = self._hold_s = 0.0
         self._settle()
 
     def _settle(self) -> None:
@@ -168,15 +165,13 @@ class _Worker:
 
     def serve(self) -> None:
         while True:
-            if self._answers and not self._waiter.wait(0):
-                self._flush()
             while not self._waiter.wait(_ORPHAN_CHECK_S):
                 if os.getppid() != self._parent_pid:
                     return
             message = loads(self._connection.recv_bytes())
             if isinstance(message, Make):
                 self._arena.release(message.released)
-                self._hold_s = message.hold_s
+                self._arena.forget(message.forgotten)
                 for task in message.tasks:
                     self._make(message.epoch, task)
             elif isinstance(message, BeginEpoch):
@@ -208,34 +203,15 @@ class _Worker:
             answer = dumps(Made(epoch, number, shipment, time.perf_counter() - started))
         except Ended:
             self._arena.abort()
-            self._answer(dumps(ShardEnded(epoch, number)))
+            self._connection.send_bytes(dumps(ShardEnded(epoch, number)))
         except Exception:
             self._arena.abort()
             place = f"{self._maker.place} of batch {number}"
             self._fail(Failed(epoch, number, ExceptionWrapper(where=self._where(place))))
         else:
-            self._answer(answer)
+            self._connection.send_bytes(answer)
             if shipment.new is not None:
-                self._flush()
                 self._arena.hand_over(shipment.new, self._connection, self._parent_pid)
-
-    def _answer(self, answer: bytes) -> None:
-        """Sends an answer, or keeps it for a moment: waking the main process is dear.
-
-        An answer is kept only while there are tasks at hand, and for as long as these came
-        with leave to.
-        """
-        now = time.perf_counter()
-        if not self._answers:
-            self._oldest = now
-        self._answers.append(answer)
-        if now - self._oldest >= self._hold_s:
-            self._flush()
-
-    def _flush(self) -> None:
-        if self._answers:
-            answers, self._answers = self._answers, []
-            self._connection.send_bytes(bundle(answers))
 
     def _where(self, place: str) -> str:
         return f"in DataLoader worker process {self._number}, {place}"
@@ -246,7 +222,7 @@ class _Worker:
             loads(data)
         except Exception:
             data = dumps(message._replace(error=_without_type(message.error)))
-        self._answer(data)
+        self._connection.send_bytes(data)
 
 
 def _without_type(error: ExceptionWrapper) -> ExceptionWrapper:

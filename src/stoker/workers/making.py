@@ -55,10 +55,6 @@ class _Place:
         """One index is being read; None: whatever the iterator yields next."""
         self.collating, self._what, self._left = False, what, None
 
-    def along(self, indices: Any, left: Iterator[Any]) -> None:
-        """The samples at `indices` are being read; `left` yields those to come."""
-        self.collating, self._what, self._left = False, indices, left
-
     def __str__(self) -> str:
         if self.collating:
             return "in collate_fn"
@@ -68,6 +64,12 @@ class _Place:
             return f"at sample index {self._what!r}"
         done = len(self._what) - length_hint(self._left)
         return f"at sample index {self._what[max(0, done - 1)]!r}"
+
+    def walk(self, indices: Any) -> Iterator[Any]:
+        """Iterates over the indices of a batch, keeping in view which one is being read."""
+        known = indices if isinstance(indices, (list, tuple, range)) else list(indices)
+        self.collating, self._what, self._left = False, known, iter(known)
+        return self._left
 
 
 class MapMaker:
@@ -121,11 +123,9 @@ class MapMaker:
     def _made_unseeded(self, task: Task, seed: int) -> Any:
         """The batch, or `_DRAWN` if reading a sample has drawn."""
         with self._streams.watched(seed):
-            left = iter(task.index)
-            self.place.along(task.index, left)
-            dataset = self._dataset
+            dataset, indices = self._dataset, self.place.walk(task.index)
             try:
-                samples = [dataset[index] for index in left]
+                samples = [dataset[index] for index in indices]
             except Exception:
                 if not self._streams.drawn():
                     raise
@@ -146,10 +146,8 @@ class MapMaker:
         """Reads the samples, each under its seed; then sets the seed of the batch."""
         dataset, seed, key = self._dataset, self._streams.seed, self._key.sample
         looks = _FIRST_LOOK if self._draws.known is None else 0
-        left = iter(task.index)
-        self.place.along(task.index, left)
         samples = []
-        for position, index in enumerate(left, task.start):
+        for position, index in enumerate(self.place.walk(task.index), task.start):
             seed(key(position))
             samples.append(dataset[index])
             if looks:
@@ -227,10 +225,11 @@ class IterableMaker:
 
     def _one(self) -> Any:
         assert self._iterator is not None
-        for sample in self._iterator:
-            return sample
-        self._ended = True
-        raise Ended
+        try:
+            return next(self._iterator)
+        except StopIteration:
+            self._ended = True
+            raise Ended from None
 
     def _take(self, wanted: int) -> list[Any]:
         assert self._iterator is not None

@@ -1,7 +1,7 @@
 """What the main process and a worker say to each other, over one pipe for each worker.
 
 Every message is one pickle. Batches of more than a few kilobytes lie in slots, so messages
-are small and a worker does not block on sending them. Answers travel in bundles.
+are small and a worker does not block on sending them.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Make(NamedTuple):
         epoch: The epoch they belong to.
         tasks: The batches.
         released: Slots that are free again.
-        hold_s: How long an answer may be kept, to be sent together with later ones.
+        forgotten: Slots that must not be used again.
     """
 
     epoch: int
     tasks: tuple[Task, ...]
     released: tuple[int, ...]
-    hold_s: float
+    forgotten: tuple[int, ...]
 
 
 class Stop(NamedTuple):
@@ -97,29 +97,13 @@ def dumps(message: Any) -> bytes:
 
 def loads(data: bytes) -> Any:
     """The message that `dumps` was given."""
-    return _rebuilt(*pickle.loads(data))
-
-
-def _rebuilt(code: int, fields: Any) -> Any:
+    code, fields = pickle.loads(data)
     kind = _KINDS[code]
     if kind is Made:
         epoch, number, slot, new, retired, stream, buffers, memory, seconds = fields
         shipment = Shipment(slot, new, retired, Envelope(stream, buffers, memory))
         return Made(epoch, number, shipment, seconds)
     if kind is Make:
-        epoch, tasks, released, hold_s = fields
-        return Make(epoch, tuple(Task(*task) for task in tasks), released, hold_s)
+        epoch, tasks, released, forgotten = fields
+        return Make(epoch, tuple(Task(*task) for task in tasks), released, forgotten)
     return kind(*fields)
-
-
-def bundle(answers: list[bytes]) -> bytes:
-    """Several answers, each from `dumps`, as one message."""
-    return answers[0] if len(answers) == 1 else pickle.dumps(answers, protocol=5)
-
-
-def unbundle(data: bytes) -> list[Any]:
-    """The answers of a message from `bundle`."""
-    content = pickle.loads(data)
-    if isinstance(content, list):
-        return [loads(answer) for answer in content]
-    return [_rebuilt(*content)]

@@ -37,7 +37,7 @@ from stoker.errors import TransportError
 from stoker.order.epoch import Task
 from stoker.transport.arena import LentSlots, Shipment
 from stoker.workers.job import Job, run
-from stoker.workers.messages import BeginEpoch, Made, Make, Stop, dumps, unbundle
+from stoker.workers.messages import BeginEpoch, Made, Make, Stop, dumps, loads
 from stoker.workers.waiting import Waiter
 
 _UNREAD_LIMIT_BYTES = 4096
@@ -131,24 +131,19 @@ class ProcessPool:
         self._waiter.add(process.sentinel, _sentinel(worker))
 
     def begin_epoch(self, message: BeginEpoch) -> None:
-        """Tells every worker."""
+        """Tells every worker, after what it was sent; tasks not sent yet are dropped."""
         data = dumps(message)
-        for worker in range(len(self.processes)):
+        for worker, outbox in enumerate(self._outbox):
+            outbox.clear()
             self._write(worker, data)
 
-    def make(self, worker: int, epoch: int, tasks: Sequence[Task], hold_s: float) -> None:
+    def make(self, worker: int, epoch: int, tasks: Sequence[Task]) -> None:
         """Sends tasks, now or when the worker has read what it was sent before.
-
-        Args:
-            worker: Who is to make them.
-            epoch: The epoch they belong to.
-            tasks: The batches.
-            hold_s: How long the worker may keep an answer to send it with later ones.
 
         Raises:
             Exception: What pickle raises for indices it cannot carry; nothing is sent then.
         """
-        data = dumps(Make(epoch, tuple(tasks), self._slots[worker].take_released(), hold_s))
+        data = dumps(Make(epoch, tuple(tasks), *self._slots[worker].take_ended()))
         self._outbox[worker].append(_Unread(data, len(tasks)))
         self._flush(worker)
 
@@ -188,7 +183,7 @@ class ProcessPool:
             if deadline is not None:
                 slice_s = min(slice_s, max(0.0, deadline - time.monotonic()))
             tags = self._waiter.wait(slice_s)
-            if not tags and slice_s > 0:
+            if not tags and slice_s == _LIVENESS_CHECK_S:
                 tags = [_sentinel(w) for w, p in enumerate(self.processes) if not p.is_alive()]
             events = [event for tag in tags for event in self._read(tag)]
             if events or (deadline is not None and time.monotonic() >= deadline):
@@ -199,7 +194,7 @@ class ProcessPool:
         self._waiter.add(connection, _WATCHED)
 
     def _read(self, tag: int) -> list[tuple[int, Any]]:
-        """One bundle of a living worker; of a dead one, all that is left and its death."""
+        """One message of a living worker; of a dead one, all that is left and its death."""
         if tag == _WATCHED:
             return [(-1, None)]
         worker = tag if tag >= 0 else _sentinel(tag)
@@ -208,9 +203,9 @@ class ProcessPool:
         events: list[tuple[int, Any]] = []
         try:
             if tag >= 0:
-                return self._receive(worker)
+                return [self._receive(worker)]
             while self._connections[worker].poll(0):
-                events += self._receive(worker)
+                events.append(self._receive(worker))
         except (EOFError, OSError):
             self.processes[worker].join(_LIVENESS_CHECK_S)
         process = self.processes[worker]
@@ -221,13 +216,12 @@ class ProcessPool:
         self._waiter.remove(process.sentinel)
         return [*events, (worker, self.deaths[worker])]
 
-    def _receive(self, worker: int) -> list[tuple[int, Any]]:
-        answers = unbundle(self._connections[worker].recv_bytes())
-        for answer in answers:
-            if isinstance(answer, Made):
-                self._accept(worker, answer.shipment)
-            self._answered(worker)
-        return [(worker, answer) for answer in answers]
+    def _receive(self, worker: int) -> tuple[int, Any]:
+        answer = loads(self._connections[worker].recv_bytes())
+        if isinstance(answer, Made):
+            self._accept(worker, answer.shipment)
+        self._answered(worker)
+        return worker, answer
 
     def _accept(self, worker: int, shipment: Shipment) -> None:
         if shipment.new is not None:
