@@ -13,7 +13,7 @@ from tests.leftovers import Snapshot, adopt_orphans
 
 _failed = pytest.StashKey[bool]()
 
-settings.register_profile("stoker", deadline=None, derandomize=True, database=None)
+settings.register_profile("stoker", max_examples=50, deadline=None, derandomize=True, database=None)
 settings.load_profile("stoker")
 
 

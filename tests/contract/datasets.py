@@ -41,24 +41,24 @@ class DrawingUnseen(Plain):
 
 
 class InTurns(Plain):
-    """Sample i waits for the turn of batch i // size; turns go from the last batch down.
+    """The first batches, one for each worker, finish in reverse order.
 
-    Batches of one window finish in reverse order: with `window` workers, the batches
-    0 ... window - 1 are made at once and the last of them is ready first.
+    Batch k waits until batch k + 1 is done, for all k below `workers` - 1.
     """
 
-    def __init__(self, length: int, size: int, window: int, context: Any) -> None:
-        super().__init__(length)
+    def __init__(
+        self, length: int, size: int, workers: int, context: Any, shape: tuple[int, ...]
+    ) -> None:
+        super().__init__(length, shape)
         self.size = size
-        self.window = window
-        self.done = [context.Event() for _ in range(-(-length // size))]
+        self.workers = workers
+        self.done = [context.Event() for _ in range(workers)]
 
     def __getitem__(self, index: int) -> Any:
         batch = index // self.size
-        later = batch + 1
-        if later % self.window and later < len(self.done) and not self.done[later].wait(20):
-            raise TimeoutError(f"batch {later} was never made beside batch {batch}")
-        if index % self.size == self.size - 1 or index == self.length - 1:
+        if batch < self.workers - 1 and not self.done[batch + 1].wait(20):
+            raise TimeoutError(f"batch {batch + 1} was never made beside batch {batch}")
+        if batch < self.workers and index % self.size == self.size - 1:
             self.done[batch].set()
         return super().__getitem__(index), draw_all(), index
 

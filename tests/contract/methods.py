@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import functools
 import multiprocessing
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from multiprocessing import shared_memory
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +19,9 @@ from stoker.feed import iteration
 
 # The fork server imports once what each of its workers would import: 1 s a worker else.
 multiprocessing.set_forkserver_preload(["torch", "stoker", "tests.contract.datasets"])
+
+# Others on this machine make segments too; the conftest looks for names like these.
+_NAME_PREFIX = f"/psm_{os.getpid() % 1000:03}"
 
 METHODS = ("inline", "fork", "forkserver", "spawn")
 PROCESSES = ("fork", "forkserver", "spawn")
@@ -43,6 +49,18 @@ def loader(dataset: Any, method: str, num_workers: int = 2, **options: Any) -> A
 def use_segments(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """From now on, new loaders carry large batches in this kind of shared memory."""
     monkeypatch.setattr(iteration, "kind_here", lambda: kind)
+    monkeypatch.setattr(shared_memory, "_SHM_NAME_PREFIX", _NAME_PREFIX)
+
+
+def segments_here() -> set[str]:
+    """Segments with a name that this test run has made, and those mapped into this process."""
+    shared = Path("/dev/shm")
+    names = {path.name for path in shared.iterdir()} if shared.is_dir() else set()
+    maps = Path("/proc/self/maps")
+    lines = maps.read_text().splitlines() if maps.exists() else []
+    marks = ("memfd:stoker", _NAME_PREFIX)
+    mapped = {line.split()[4] for line in lines if any(mark in line for mark in marks)}
+    return mapped | {name for name in names if name.startswith(_NAME_PREFIX[1:])}
 
 
 def seeded_epochs(make: Callable[[], Any], epochs: int = 1, seed: int = 11) -> list[list[Any]]:
@@ -50,6 +68,17 @@ def seeded_epochs(make: Callable[[], Any], epochs: int = 1, seed: int = 11) -> l
     torch.manual_seed(seed)
     made = make()
     return [list(made) for _ in range(epochs)]
+
+
+def answers(iterator: Iterator[Any]) -> Iterator[Any]:
+    """The batches of an epoch, and in place of one that failed, the error."""
+    while True:
+        try:
+            yield next(iterator)
+        except StopIteration:
+            return
+        except Exception as error:
+            yield error
 
 
 class Tabled(Dataset[Any]):

@@ -106,8 +106,13 @@ def test_out_of_order_hands_out_what_is_ready() -> None:
 @many_workers
 @pytest.mark.parametrize("num_workers", [0, 1, 3])
 def test_out_of_order_hands_out_everything_once(num_workers: int) -> None:
-    made = loader(HeldBack(50, -1, FORK, shape=(1,)), "fork" if num_workers else "inline",
-                  num_workers, batch_size=3, in_order=False)
+    made = loader(
+        HeldBack(50, -1, FORK, shape=(1,)),
+        "fork" if num_workers else "inline",
+        num_workers,
+        batch_size=3,
+        in_order=False,
+    )
     assert sorted(x for batch in made for x in values(batch)) == list(range(50))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import itertools
 import pickle
 import queue
 import threading
@@ -64,7 +65,7 @@ def test_a_list_of_all_batches_made_here() -> None:
 def test_kept_batches_share_no_memory() -> None:
     batches = list(loader(Plain(80, SHAPE), "fork", batch_size=2))
     spans = sorted((b.data_ptr(), b.data_ptr() + b.nbytes) for b in batches)
-    assert all(end <= start for (_, end), (start, _) in zip(spans, spans[1:], strict=False))
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
 
 
 def test_memory_made_here_is_recycled() -> None:
@@ -87,20 +88,35 @@ def test_slots_are_recycled(segments: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @both_segments
-@pytest.mark.parametrize("view", [
-    lambda batch: batch[1],
-    lambda batch: batch[1][3:9].t(),
-    lambda batch: batch.view(-1)[::7],
-    lambda batch: batch.numpy()[1],
-    lambda batch: batch.numpy()[1].T[2:][::-1],
-    lambda batch: torch.from_numpy(batch.numpy()[1]).unsqueeze(0),
-    lambda batch: memoryview(batch.numpy()).cast("B")[100:200],
-    lambda batch: np.asarray(memoryview(batch.numpy())),
-    lambda batch: batch.detach().unbind(0)[0],
-    lambda batch: batch.untyped_storage(),
-    lambda batch: torch.utils.dlpack.from_dlpack(batch)[0],
-], ids=["row", "view of view", "steps", "array", "view of array", "tensor of array", "buffer",
-        "array of buffer", "unbound", "storage", "dlpack"])
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda batch: batch[1],
+        lambda batch: batch[1][3:9].t(),
+        lambda batch: batch.view(-1)[::7],
+        lambda batch: batch.numpy()[1],
+        lambda batch: batch.numpy()[1].T[2:][::-1],
+        lambda batch: torch.from_numpy(batch.numpy()[1]).unsqueeze(0),
+        lambda batch: memoryview(batch.numpy()).cast("B")[100:200],
+        lambda batch: np.asarray(memoryview(batch.numpy())),
+        lambda batch: batch.detach().unbind(0)[0],
+        lambda batch: batch.untyped_storage(),
+        lambda batch: torch.utils.dlpack.from_dlpack(batch)[0],
+    ],
+    ids=[
+        "row",
+        "view of view",
+        "steps",
+        "array",
+        "view of array",
+        "tensor of array",
+        "buffer",
+        "array of buffer",
+        "unbound",
+        "storage",
+        "dlpack",
+    ],
+)
 def test_a_kept_view_keeps_its_batch(
     view: Any, segments: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,7 +229,7 @@ class _CollatedSamples(Plain):
 
     def __getitem__(self, index: int) -> torch.Tensor:
         if index not in self.kept:
-            self.kept[index] = default_collate([super(_CollatedSamples, self).__getitem__(index)])
+            self.kept[index] = default_collate([super().__getitem__(index)])
         return self.kept[index]
 
 

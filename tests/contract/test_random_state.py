@@ -44,8 +44,10 @@ def _own_states() -> Iterator[None]:
 
 def numbers(batches: list[Any]) -> torch.Tensor:
     """Every random number of a `Drawing` loader's batches: a row a sample."""
-    columns = [torch.cat([batch[i].reshape(len(batch[0]), -1) for batch in batches]).double()
-               for i in range(1, 6)]
+    columns = [
+        torch.cat([batch[i].reshape(len(batch[0]), -1) for batch in batches]).double()
+        for i in range(1, 6)
+    ]
     return torch.cat(columns, dim=1)
 
 
@@ -146,9 +148,24 @@ def test_another_numpy_generator_of_the_callers_stays() -> None:
 
 
 @settings(max_examples=30)
-@given(steps=st.lists(st.sampled_from(
-    ["batch", "torch", "torch normal", "python", "python normal", "numpy", "numpy normal",
-     "keep", "put back"]), max_size=14))
+@given(
+    steps=st.lists(
+        st.sampled_from(
+            [
+                "batch",
+                "torch",
+                "torch normal",
+                "python",
+                "python normal",
+                "numpy",
+                "numpy normal",
+                "keep",
+                "put back",
+            ]
+        ),
+        max_size=14,
+    )
+)
 def test_the_callers_numbers_are_what_they_would_be_alone(steps: list[str]) -> None:
     """Whatever the caller draws, keeps and restores between batches."""
 
@@ -210,9 +227,7 @@ def test_the_three_generators_differ_from_each_other() -> None:
 
 
 def test_batches_are_collated_with_different_numbers() -> None:
-    make = functools.partial(
-        loader, Plain(20), "inline", batch_size=2, collate_fn=collate_drawing
-    )
+    make = functools.partial(loader, Plain(20), "inline", batch_size=2, collate_fn=collate_drawing)
     epochs = seeded_epochs(make, 2)
     drawn = torch.cat([batch[1][0] for epoch in epochs for batch in epoch])
     assert drawn.unique().numel() == drawn.numel()

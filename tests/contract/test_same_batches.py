@@ -24,7 +24,6 @@ from tests.contract.datasets import (
 )
 from tests.contract.methods import (
     Tabled,
-    both_segments,
     every_process,
     fixed_batches,
     loader,
@@ -34,6 +33,7 @@ from tests.contract.methods import (
 )
 from tests.datasets import Batched, Drawing, DrawingFrom, Nested, draw_all
 
+FORK = multiprocessing.get_context("fork")
 SMALL, LARGE = (2, 3), (3, 80, 80)  # LARGE: 76,800 bytes a sample, which goes into a slot
 
 
@@ -53,8 +53,16 @@ def test_batches_do_not_depend_on_num_workers(num_workers: int, shape: tuple[int
     assert_same(seeded_epochs(make, epochs=2), expected)
 
 
-@every_process
-@both_segments
+@pytest.mark.parametrize(
+    ("method", "segments"),
+    [
+        ("fork", "memfd"),
+        ("fork", "named"),
+        ("forkserver", "memfd"),
+        ("forkserver", "named"),
+        ("spawn", "memfd"),
+    ],
+)
 def test_batches_do_not_depend_on_the_start_method_or_the_memory(
     method: str, segments: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,19 +82,19 @@ def test_small_batches_do_not_depend_on_the_start_method(method: str) -> None:
 
 
 @many_workers
-@pytest.mark.parametrize("window", [2, 3, 4])
+@pytest.mark.parametrize("num_workers", [2, 3, 4])
 @pytest.mark.parametrize("shape", [SMALL, LARGE], ids=["pipe", "slots"])
 def test_batches_do_not_depend_on_the_order_they_finish_in(
-    window: int, shape: tuple[int, ...]
+    num_workers: int, shape: tuple[int, ...]
 ) -> None:
-    context = multiprocessing.get_context("fork")
-    plain = InTurns(24, 2, 1, context)
-    backwards = InTurns(24, 2, window, context)
-    plain.shape = backwards.shape = shape
-    expected = reference(plain, batch_size=2, collate_fn=collate_drawing)[0]
-    options = {"num_workers": window, "prefetch_factor": 1, "batch_size": 2}
-    made = fixed_batches(backwards, "fork", collate_fn=collate_drawing, **options)
-    assert_same(made, expected)
+    options = {"batch_size": 2, "collate_fn": collate_drawing}
+    expected = reference(InTurns(24, 2, 1, FORK, shape), **options)[0]
+    for _ in range(3):
+        backwards = InTurns(24, 2, num_workers, FORK, shape)
+        made = fixed_batches(
+            backwards, "fork", num_workers=num_workers, prefetch_factor=1, **options
+        )
+        assert_same(made, expected)
 
 
 @pytest.mark.parametrize("length", [1, 3, 7, 8, 9, 17])

@@ -64,7 +64,7 @@ def numpy_rand() -> float:
 
 
 SAMPLERS = {
-    "none": lambda: {},
+    "none": dict,
     "shuffle": lambda: {"shuffle": True},
     "random": lambda: {"sampler": RandomSampler(range(LENGTH))},
     "replacement": lambda: {"sampler": RandomSampler(range(LENGTH), replacement=True)},
@@ -168,8 +168,12 @@ def test_a_seed_gives_torchs_order_for_that_generator(num_workers: int) -> None:
     seeded = make(SAMPLERS["shuffle"], num_workers, seed=13)
     options: dict[str, Any] = {"multiprocessing_context": "fork"} if num_workers else {}
     stock = torch.utils.data.DataLoader(
-        Plain(LENGTH, (1,)), batch_size=4, shuffle=True, num_workers=num_workers,
-        generator=torch.Generator().manual_seed(13), **options,
+        Plain(LENGTH, (1,)),
+        batch_size=4,
+        shuffle=True,
+        num_workers=num_workers,
+        generator=torch.Generator().manual_seed(13),
+        **options,
     )
     for _ in range(3):
         order = torch.cat([batch[0] for batch in seeded])
@@ -179,8 +183,12 @@ def test_a_seed_gives_torchs_order_for_that_generator(num_workers: int) -> None:
 def test_an_iterable_with_a_seed_leaves_the_global_generators() -> None:
     before = states()
     make_one = functools.partial(
-        stoker.DataLoader, DrawingStream(12), batch_size=4, seed=3,
-        num_workers=2, multiprocessing_context="fork",
+        stoker.DataLoader,
+        DrawingStream(12),
+        batch_size=4,
+        seed=3,
+        num_workers=2,
+        multiprocessing_context="fork",
     )
     first, again = list(make_one()), list(make_one())
     assert states() == before

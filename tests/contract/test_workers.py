@@ -83,7 +83,10 @@ def test_worker_init_fn_finds_the_generators_seeded_as_in_torch() -> None:
     for kind in (torch.utils.data.DataLoader, stoker.DataLoader):
         torch.manual_seed(9)
         made = kind(
-            Reporting(8), num_workers=2, collate_fn=listed, worker_init_fn=_draw,
+            Reporting(8),
+            num_workers=2,
+            collate_fn=listed,
+            worker_init_fn=_draw,
             multiprocessing_context="fork",
         )
         reports.append(sorted({sample[2] for [sample] in made}))
@@ -106,7 +109,7 @@ def test_an_error_in_worker_init_fn_arrives() -> None:
         raise OSError(f"no disk for worker {worker}")
 
     made = loader(Plain(4), "fork", worker_init_fn=fail)
-    with pytest.raises(OSError, match="no disk for worker [01]"):
+    with pytest.raises(OSError, match=r"no disk for worker [01]"):
         list(made)
 
 
@@ -151,11 +154,8 @@ def test_persistent_workers_live_as_long_as_their_loader() -> None:
 
 @pytest.mark.parametrize("taken", [0, 1, 2, 5])
 @pytest.mark.parametrize("in_order", [True, False])
-def test_an_epoch_left_in_its_middle_is_followed_by_a_whole_one(
-    taken: int, in_order: bool
-) -> None:
-    made = loader(Plain(60, (1,)), "fork", batch_size=3, persistent_workers=True,
-                  in_order=in_order)
+def test_an_epoch_left_in_its_middle_is_followed_by_a_whole_one(taken: int, in_order: bool) -> None:
+    made = loader(Plain(60, (1,)), "fork", batch_size=3, persistent_workers=True, in_order=in_order)
     for _ in range(3):
         iterator = iter(made)
         for _ in range(taken):
@@ -242,11 +242,13 @@ def test_several_iterators_of_a_loader_are_independent() -> None:
     assert [(int(a[0, 0]), int(b[0, 0])) for a, b in pairs] == [(i, i) for i in range(0, 8, 2)]
 
 
-@every_process
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_two_loaders_work_side_by_side(method: str) -> None:
     first, second = (loader(Plain(n, (1,)), method, 1, batch_size=2) for n in (4, 6))
     assert [[int(b[0, 0]) for b in pair] for pair in zip(first, second, strict=False)] == [
-        [0, 0], [2, 2]]
+        [0, 0],
+        [2, 2],
+    ]
 
 
 def test_an_empty_dataset_has_no_batches() -> None:

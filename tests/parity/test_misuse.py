@@ -36,12 +36,8 @@ MISUSES: dict[str, Callable[[Any], Any]] = {
     "persistent without workers": lambda kind: kind(TABLE, persistent_workers=True),
     "context without workers": lambda kind: kind(TABLE, multiprocessing_context="fork"),
     "context unknown": lambda kind: kind(TABLE, num_workers=1, multiprocessing_context="bus"),
-    "context of a wrong type": lambda kind: kind(
-        TABLE, num_workers=1, multiprocessing_context=3
-    ),
-    "sampler and shuffle": lambda kind: kind(
-        TABLE, sampler=SequentialSampler(TABLE), shuffle=True
-    ),
+    "context of a wrong type": lambda kind: kind(TABLE, num_workers=1, multiprocessing_context=3),
+    "sampler and shuffle": lambda kind: kind(TABLE, sampler=SequentialSampler(TABLE), shuffle=True),
     "batch_sampler and batch_size": lambda kind: kind(TABLE, batch_sampler=[[0]], batch_size=2),
     "batch_sampler and shuffle": lambda kind: kind(TABLE, batch_sampler=[[0]], shuffle=True),
     "batch_sampler and sampler": lambda kind: kind(TABLE, batch_sampler=[[0]], sampler=[0]),
@@ -56,9 +52,7 @@ MISUSES: dict[str, Callable[[Any], Any]] = {
     "iterable and batch_sampler": lambda kind: kind(Stream(3), batch_sampler=[[0]]),
     "iterable without length": lambda kind: len(kind(_Endless())),
     "dataset without length": lambda kind: kind(_NoLength()),
-    "dataset without length, sampler": lambda kind: len(
-        list(kind(_NoLength(), sampler=[1, 2]))
-    ),
+    "dataset without length, sampler": lambda kind: len(list(kind(_NoLength(), sampler=[1, 2]))),
     "set batch_size": lambda kind: setattr(kind(TABLE), "batch_size", 2),
     "set batch_sampler": lambda kind: setattr(kind(TABLE), "batch_sampler", [[0]]),
     "set sampler": lambda kind: setattr(kind(TABLE), "sampler", [0]),
@@ -190,9 +184,7 @@ class _Stopping(Plain):
         return super().__getitem__(index)
 
 
-@pytest.mark.parametrize(
-    ("call", "torchs", "ours"), DIFFERENCES.values(), ids=DIFFERENCES.keys()
-)
+@pytest.mark.parametrize(("call", "torchs", "ours"), DIFFERENCES.values(), ids=DIFFERENCES.keys())
 def test_a_difference_that_is_meant(
     call: Callable[[Any], Any], torchs: str | None, ours: str | None
 ) -> None:
@@ -226,10 +218,18 @@ def test_the_attributes_are_torchs_and_the_new_arguments() -> None:
     assert stoker.DataLoader[int] is not None
 
 
-@pytest.mark.parametrize("options", [
-    {}, {"batch_size": 3}, {"batch_size": 3, "drop_last": True}, {"batch_size": None},
-    {"sampler": [1, 2]}, {"batch_sampler": [[1], [2], [3]]},
-], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"batch_size": 3},
+        {"batch_size": 3, "drop_last": True},
+        {"batch_size": None},
+        {"sampler": [1, 2]},
+        {"batch_sampler": [[1], [2], [3]]},
+    ],
+    ids=str,
+)
 def test_lengths_are_torchs(options: dict[str, Any]) -> None:
     stock, ours = (kind(TABLE, **options) for kind in KINDS.values())
     assert len(ours) == len(stock)
@@ -250,9 +250,14 @@ def test_an_endless_iterable_has_no_length_but_batches() -> None:
     assert [batch.tolist() for batch in made] == [[0, 1], [2]]
 
 
-@pytest.mark.parametrize("context", [
-    lambda: "fork", lambda: multiprocessing.get_context("spawn"), lambda: None,
-])
+@pytest.mark.parametrize(
+    "context",
+    [
+        lambda: "fork",
+        lambda: multiprocessing.get_context("spawn"),
+        lambda: None,
+    ],
+)
 def test_the_context_reads_as_in_torch(context: Any) -> None:
     stock, ours = (
         kind(TABLE, num_workers=1, multiprocessing_context=context()) for kind in KINDS.values()
@@ -275,7 +280,9 @@ def test_an_unpicklable_dataset_is_torchs_warning_and_error() -> None:
 
 
 def test_errors_in_a_worker_have_torchs_beginning() -> None:
-    error = outcome(lambda kind: list(kind(_Failing(), num_workers=1, **FORK)), KINDS["stoker"]).error
+    error = outcome(
+        lambda kind: list(kind(_Failing(), num_workers=1, **FORK)), KINDS["stoker"]
+    ).error
     assert error is not None
     kind, text = error
     assert kind == "LookupError"
@@ -294,7 +301,7 @@ class _Failing(Plain):
 
 def test_a_time_out_has_torchs_text() -> None:
     dataset = Gated(2, 0, multiprocessing.get_context("fork").Event())
-    with pytest.raises(RuntimeError, match="^DataLoader timed out after 1 seconds\n"):
+    with pytest.raises(RuntimeError, match=r"^DataLoader timed out after 1 seconds\n"):
         list(stoker.DataLoader(dataset, num_workers=1, timeout=1, **FORK))
 
 

@@ -56,31 +56,38 @@ def generator() -> torch.Generator:
 
 OPTIONS: dict[str, Callable[[], dict[str, Any]]] = {
     "in order": lambda: {"batch_size": 4},
-    "one by one": lambda: {},
+    "one by one": dict,
     "shuffle": lambda: {"batch_size": 4, "shuffle": True},
     "shuffle, drop_last": lambda: {"batch_size": 4, "shuffle": True, "drop_last": True},
     "generator": lambda: {"batch_size": 4, "shuffle": True, "generator": generator()},
     "generator, in order": lambda: {"batch_size": 4, "generator": generator()},
     "no batches": lambda: {"batch_size": None, "shuffle": True},
     "no batches, generator": lambda: {
-        "batch_size": None, "shuffle": True, "generator": generator()
+        "batch_size": None,
+        "shuffle": True,
+        "generator": generator(),
     },
     "random": lambda: {"batch_size": 5, "sampler": RandomSampler(Indices())},
     "random, generator": lambda: {
-        "batch_size": 5, "sampler": RandomSampler(Indices(), generator=generator())
+        "batch_size": 5,
+        "sampler": RandomSampler(Indices(), generator=generator()),
     },
     "two generators": lambda: {
-        "sampler": RandomSampler(Indices(), generator=generator()), "generator": generator()
+        "sampler": RandomSampler(Indices(), generator=generator()),
+        "generator": generator(),
     },
     "replacement": lambda: {
-        "batch_size": 5, "sampler": RandomSampler(Indices(), replacement=True, num_samples=70)
+        "batch_size": 5,
+        "sampler": RandomSampler(Indices(), replacement=True, num_samples=70),
     },
     "more than there are": lambda: {
-        "batch_size": 5, "sampler": RandomSampler(Indices(), num_samples=50)
+        "batch_size": 5,
+        "sampler": RandomSampler(Indices(), num_samples=50),
     },
     "subset": lambda: {"batch_size": 3, "sampler": SubsetRandomSampler(range(3, 17))},
     "weighted": lambda: {
-        "batch_size": 4, "sampler": WeightedRandomSampler(range(1, LENGTH + 1), 30)
+        "batch_size": 4,
+        "sampler": WeightedRandomSampler(range(1, LENGTH + 1), 30),
     },
     "weighted, generator": lambda: {
         "batch_size": 4,

@@ -23,7 +23,6 @@ from torch.utils.data.dataloader import (
 )
 from torch.utils.data.graph_settings import apply_sharding
 
-from stoker.errors import StokerError
 from stoker.feed.feed import Feed
 from stoker.feed.pinning import Pinner
 from stoker.order.epoch import EpochPlan, PrivateSampling
@@ -211,9 +210,3 @@ class WorkerIterator(_Iterator):
     def _shutdown_workers(self) -> None:
         """Stops the workers; libraries that know torch's iterator call it."""
         self._close()
-
-    def __getstate__(self) -> Any:
-        raise StokerError(
-            f"{type(self).__name__} cannot be pickled",
-            change="pickle the loader and call iter() on the copy",
-        )

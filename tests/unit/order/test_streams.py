@@ -59,10 +59,22 @@ QUIET: dict[str, Act] = {
     "numpy's newer generators": lambda: np.random.default_rng(0).normal(),
     "an old generator of its own": lambda: np.random.RandomState(0).randn(),
     "reading the seed": torch.initial_seed,
-    "reading torch's state": torch.get_rng_state,
-    "reading random's state": random.getstate,
-    "reading numpy's state": np.random.get_state,
 }
+
+# A sample can draw from what it reads, or draw and put the state back.
+LOOKS: dict[str, Act] = {
+    "reading torch's state": lambda: torch.get_rng_state(),
+    "torch under fork_rng": lambda: _under_fork_rng(),
+    "reading random's state": lambda: random.getstate(),
+    "putting random's state back": lambda: random.setstate((random.getstate(), random.random())[0]),
+    "reading numpy's state": lambda: np.random.get_state(),
+}
+
+
+def _under_fork_rng() -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.rand(1)
+
 
 draws = st.lists(st.sampled_from(sorted(DRAWS)), max_size=4)
 callers = st.lists(st.sampled_from(sorted(CALLERS)), max_size=3)
@@ -224,6 +236,33 @@ def test_every_draw_is_noticed(
                 streams.seed(again)
             do(DRAWS, names)
             assert streams.drawn()
+
+
+@pytest.mark.parametrize("watched", [True, False])
+@pytest.mark.parametrize("name", sorted(LOOKS))
+def test_a_state_that_was_read_counts_as_drawn_from(name: str, watched: bool) -> None:
+    streams = GlobalStreams()
+    for _ in range(2):
+        with streams.watched(5) if watched else streams.lent(5):
+            assert not streams.drawn()
+            LOOKS[name]()
+            assert streams.drawn()
+
+
+def test_the_functions_that_read_states_are_what_they_were() -> None:
+    def functions() -> tuple[Any, ...]:
+        return (
+            torch.get_rng_state,
+            torch.random.get_rng_state,
+            random.getstate,
+            np.random.get_state,
+        )
+
+    before = functions()
+    outer, inner = GlobalStreams(), GlobalStreams()
+    with pytest.raises(KeyboardInterrupt), outer.lent(1), inner.watched(2):
+        raise KeyboardInterrupt
+    assert functions() == before
 
 
 @pytest.mark.parametrize("memory", [True, False])

@@ -21,7 +21,7 @@ Allocate = Callable[[int], "tuple[Any, int] | None"]
 def stacked(allocate: Allocate, array: Any) -> torch.Tensor:
     """A tensor with the values of `array`, in the slot if there is room, as collation does it."""
     source = torch.as_tensor(np.ascontiguousarray(array))
-    room = allocate(source.numel() * source.element_size())
+    room = allocate(source.numel() * source.element_size()) if source.numel() else None
     if room is None:
         return source.clone()
     buffer, offset = room
@@ -48,12 +48,15 @@ class Crossing:
         trace: TracebackType | None,
     ) -> None:
         self.slots.close()
+        del self.arena
         self.main.close()
         self.worker.close()
 
     def ship(self, make: Callable[[Allocate], Any]) -> Shipment:
         """Makes a batch on the worker's side and sends it."""
-        self.arena.release(self.slots.take_released())
+        released, forgotten = self.slots.take_ended()
+        self.arena.release(released)
+        self.arena.forget(forgotten)
         self.arena.begin()
         try:
             shipment = self.arena.commit(make(self.arena.allocate))

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stoker.transport.layout import SMALL_BYTES
-from stoker.transport.shm import Kind
+from stoker.transport.shm import Kind, kind_here
 from tests.unit.alike import assert_alike
 from tests.unit.transport.crossing import Crossing, stacked
 
@@ -52,14 +52,9 @@ DTYPES = [
 ]
 
 
-@pytest.fixture(params=["memfd", "named"])
-def kind(request: pytest.FixtureRequest) -> Kind:
-    return request.param  # type: ignore[no-any-return]
-
-
 @pytest.fixture
-def crossing(kind: Kind) -> Iterator[Crossing]:
-    with Crossing(kind) as crossing:
+def crossing() -> Iterator[Crossing]:
+    with Crossing(kind_here()) as crossing:
         yield crossing
 
 
@@ -88,6 +83,7 @@ LAYOUTS: dict[str, Any] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:ComplexHalf support")
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("size", SIZES)
 def test_every_type_of_tensor_crosses(crossing: Crossing, dtype: torch.dtype, size: str) -> None:
@@ -137,12 +133,10 @@ def test_arrays_cross(crossing: Crossing, name: str, size: str) -> None:
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kept_limit", [0, 9])
-def test_a_read_only_array_stays_so_and_another_can_be_written(
-    kind: Kind, size: str, kept_limit: int
-) -> None:
+def test_a_read_only_array_stays_so_and_another_can_be_written(size: str, kept_limit: int) -> None:
     frozen, free = np.arange(SIZES[size]), np.arange(SIZES[size])
     frozen.flags.writeable = False
-    with Crossing(kind, kept_limit) as crossing:
+    with Crossing(kind_here(), kept_limit) as crossing:
         one, other = crossing.send((frozen, free))
         assert_alike((one, other), (frozen, free))
         other[:] = 7
@@ -220,7 +214,7 @@ batches = st.recursive(
 @settings(max_examples=30)
 @given(sequence=st.lists(batches, min_size=1, max_size=4))
 def test_nested_batches_cross(kept_limit: int, sequence: list[Any]) -> None:
-    with Crossing("memfd", kept_limit) as crossing:
+    with Crossing(kind_here(), kept_limit) as crossing:
         got = []
         for batch in sequence:
             got.append(crossing.send(batch))
@@ -233,7 +227,7 @@ def test_nested_batches_cross(kept_limit: int, sequence: list[Any]) -> None:
 @given(shapes=st.lists(st.tuples(st.booleans(), st.integers(0, 4 * LARGE)), min_size=1, max_size=5))
 def test_batches_made_in_the_slot_and_beside_it_cross(shapes: list[tuple[bool, int]]) -> None:
     expected = [np.arange(size) + n for n, (_, size) in enumerate(shapes)]
-    with Crossing("memfd") as crossing:
+    with Crossing(kind_here()) as crossing:
         for _ in range(3):
             got = crossing.carry(
                 lambda allocate: [
@@ -244,6 +238,35 @@ def test_batches_made_in_the_slot_and_beside_it_cross(shapes: list[tuple[bool, i
             assert_alike(got, [torch.from_numpy(array) for array in expected])
             del got
         assert crossing.made <= 2
+
+
+SLOT_VIEWS: dict[str, Any] = {
+    "every other": lambda t: t[::2],
+    "columns": lambda t: t.view(-1, 2)[:, 1],
+    "transposed": lambda t: t.view(2, -1).t(),
+    "expanded": lambda t: t[:2].unsqueeze(1).expand(2, LARGE),
+    "overlapping": lambda t: t.unfold(0, 9, 1),
+    "as bytes": lambda t: t.view(torch.uint8)[3:],
+    "twice": lambda t: [t, t.view(2, -1), t[4:]],
+    "array": lambda t: t.numpy()[1:],
+}
+
+
+@pytest.mark.parametrize("name", SLOT_VIEWS)
+def test_views_of_what_was_made_in_the_slot_cross(crossing: Crossing, name: str) -> None:
+    values = np.arange(4 * LARGE)
+    expected = SLOT_VIEWS[name](torch.from_numpy(values.copy()))
+    for _ in range(3):
+        got = crossing.carry(lambda a: SLOT_VIEWS[name](stacked(a, values)))
+        assert_alike(got, expected)
+        del got
+
+
+def test_large_leaves_begin_at_cache_lines(crossing: Crossing) -> None:
+    odd = torch.zeros(SMALL_BYTES + 3, dtype=torch.uint8)
+    got = crossing.send([odd, odd.numpy()[1:], odd[:-2].clone(), torch.zeros(3 * LARGE)])
+    addresses = [torch.as_tensor(leaf).data_ptr() for leaf in got]
+    assert [address % 64 for address in addresses] == [0] * 4
 
 
 @pytest.mark.parametrize("size", [3, LARGE])
@@ -285,6 +308,16 @@ def test_tensors_that_live_only_while_they_are_packed_are_not_mixed_up(
     sizes = [0, 3, 0, 5, LARGE, 0, 2, 3, LARGE + 1]
     got = crossing.send(ByTensor(*sizes)).got
     assert_alike(got, [torch.full((n,), float(n)) for n in sizes])
+
+
+@pytest.mark.parametrize("kind", ["memfd", "named"])
+def test_both_kinds_of_segment_carry_the_same(kind: Kind) -> None:
+    batch = {name: LAYOUTS[name](filled(torch.float64, LARGE)) for name in LAYOUTS}
+    arrays = {name: ARRAYS[name](LARGE) for name in ARRAYS}
+    with Crossing(kind) as crossing:
+        for _ in range(2):
+            assert_alike(crossing.send([batch, arrays]), [batch, arrays])
+        assert crossing.made == 1
 
 
 def test_a_stream_that_is_large_itself_crosses(crossing: Crossing) -> None:

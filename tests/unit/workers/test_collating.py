@@ -21,6 +21,10 @@ from tests.unit.alike import assert_alike
 Pair = namedtuple("Pair", "first second")
 
 
+class Tagged(torch.Tensor):
+    """A tensor of a type of its own."""
+
+
 class Memory:
     """Gives memory as a slot does, full of rubbish, and remembers what it gave."""
 
@@ -76,7 +80,10 @@ leaves = st.integers(0, 4 * len(DTYPES) - 1).map(_leaf) | st.sampled_from(
         lambda i: torch.full((2,), float(i), requires_grad=True),
         lambda i: torch.full((2,), float(i), requires_grad=i == 1),
         lambda i: torch.tensor([i], dtype=torch.float32 if i % 2 else torch.float64),
+        lambda i: torch.tensor([i], dtype=torch.float64 if i % 2 else torch.float32),
         lambda i: torch.tensor([i], dtype=torch.int64 if i % 2 else torch.float16),
+        lambda i: torch.full((2,), float(i)).as_subclass(Tagged),
+        lambda i: torch.full((2,), float(i)).as_subclass(Tagged if i == 1 else torch.Tensor),
     ]
 )
 samples = st.recursive(

@@ -142,7 +142,7 @@ def test_every_sample_is_read_once(kind: Any, size: int) -> None:
 def test_a_batch_that_draws_after_all_is_read_again_and_later_ones_once() -> None:
     class Late(Counting):
         def __getitem__(self, index: int) -> Any:
-            return super().__getitem__(index), random.random() if index == 25 else 0.0
+            return super().__getitem__(index), random.random() if index >= 25 else 0.0
 
     dataset = Late(40)
     maker = map_maker(dataset)
@@ -150,6 +150,21 @@ def test_a_batch_that_draws_after_all_is_read_again_and_later_ones_once() -> Non
     assert dataset.reads == [*range(20), *range(20, 30), *range(20, 40)]
     random.seed(KEY.sample(25))
     assert made[2][5][1] == random.random()
+
+
+def test_an_error_that_follows_from_numbers_of_no_seed_does_not_count() -> None:
+    torch.manual_seed(KEY.batch(1))
+    unlucky = float(torch.rand(()))
+
+    class Unlucky(Plain):
+        def __getitem__(self, index: int) -> Any:
+            drawn = float(torch.rand(())) if index == 12 else 0.0
+            if drawn == unlucky:
+                raise LookupError
+            return drawn
+
+    expected = map_maker(Unlucky(20), known=True).make(tasks(20, 10)[1])
+    assert map_maker(Unlucky(20), known=False).make(tasks(20, 10)[1]) == expected
 
 
 def test_what_is_learnt_is_kept_for_the_next_epoch() -> None:
@@ -413,6 +428,15 @@ def test_an_iterable_begins_again_in_the_next_epoch() -> None:
     assert source.begun == 2
 
 
+def test_an_epoch_of_an_iterable_repeats_with_its_key() -> None:
+    maker = iterable_maker(Source(7, draws=True))
+    first = repr(made_of(maker))
+    maker.begin_epoch(EpochKey(2024, 1))
+    assert repr(made_of(maker)) != first
+    maker.begin_epoch(KEY)
+    assert repr(made_of(maker)) == first
+
+
 def test_random_numbers_of_an_iterable_follow_from_key_shard_and_step() -> None:
     def drawn(shard: int = 0, key: EpochKey = KEY, start: int = 0) -> list[str]:
         maker = iterable_maker(
@@ -421,6 +445,8 @@ def test_random_numbers_of_an_iterable_follow_from_key_shard_and_step() -> None:
         return [repr(batch) for batch in made_of(maker, start=start)]
 
     assert drawn() == drawn() == drawn(start=5)
+    first_numbers = {batch[0][1][1] for batch in made_of(iterable_maker(Source(9, draws=True)))}
+    assert len(first_numbers) == 3
     assert not set(drawn()) & set(drawn(shard=1))
     assert not set(drawn()) & set(drawn(key=EpochKey(2025)))
 
