@@ -200,24 +200,25 @@ def test_writing_into_batches_leaves_the_dataset_as_it_is() -> None:
 
 
 class _KeepingCollate:
-    """Keeps what it collated, and hands an older batch out once more at the end."""
+    """Keeps what it collated, and hands an older batch out once more."""
 
     def __init__(self) -> None:
         self.kept: list[torch.Tensor] = []
 
     def __call__(self, samples: list[torch.Tensor]) -> Any:
         self.kept.append(default_collate(samples))
-        return self.kept[-1], self.kept[0].clone()
+        older = len(self.kept) // 2
+        return self.kept[-1], older, self.kept[older].clone()
 
 
 @pytest.mark.parametrize("method", ["inline", "fork"])
 def test_what_a_collate_function_keeps_is_not_overwritten(method: str) -> None:
-    dataset = Plain(40, SHAPE)
+    dataset = Plain(120, SHAPE)
     options = {"batch_size": 2, "num_workers": 1, "collate_fn": _KeepingCollate()}
-    for number, (batch, first) in enumerate(loader(dataset, method, **options)):
+    for number, (batch, older, again) in enumerate(loader(dataset, method, **options)):
         assert is_full_of(batch, range(2 * number, 2 * number + 2))
-        assert is_full_of(first, range(2))
-        del batch, first
+        assert is_full_of(again, range(2 * older, 2 * older + 2))
+        del batch, again
 
 
 class _CollatedSamples(Plain):
@@ -234,8 +235,8 @@ class _CollatedSamples(Plain):
 
 
 def test_samples_that_were_collated_and_kept_stay() -> None:
-    dataset = _CollatedSamples(8, SHAPE)
-    order = [0, 1, 2, 3, 4, 5, 6, 7, 0, 7, 1, 6, 2, 5, 3, 4] * 2
+    dataset = _CollatedSamples(60, SHAPE)
+    order = [i for k in range(60) for i in (k, k // 2)]
     options = {"batch_size": 2, "num_workers": 1, "sampler": order}
     for number, batch in enumerate(loader(dataset, "fork", **options)):
         wanted = order[2 * number : 2 * number + 2]
@@ -349,11 +350,12 @@ def test_no_pattern_of_keeping_changes_a_batch_made_here(keep_for: list[int]) ->
 
 
 def test_a_small_field_does_not_keep_a_large_one() -> None:
-    """Keeping the labels of a batch must not keep its images."""
+    """Keeping the labels of a batch must not keep its images: they do not lie beside them."""
     labels, places = [], set()
     for image, label in loader(Tabled(600, _labelled), "fork", batch_size=None):
         labels.append(label)
         places.add(image.data_ptr())
+        assert abs(label.data_ptr() - image.data_ptr()) > 2 * image.nbytes
         del image, label
     assert_same(labels, [torch.tensor(index) for index in range(600)])
     assert len(places) <= SLOTS

@@ -31,7 +31,7 @@ from tests.contract.methods import (
     seeded_epochs,
     use_segments,
 )
-from tests.datasets import Batched, Drawing, DrawingFrom, Nested, draw_all
+from tests.datasets import Batched, Drawing, DrawingFrom, Nested, Plain, draw_all
 
 FORK = multiprocessing.get_context("fork")
 SMALL, LARGE = (2, 3), (3, 80, 80)  # LARGE: 76,800 bytes a sample, which goes into a slot
@@ -51,6 +51,15 @@ def test_batches_do_not_depend_on_num_workers(num_workers: int, shape: tuple[int
     expected = reference(dataset, epochs=2, **options)
     make = functools.partial(loader, dataset, "fork", num_workers, **options)
     assert_same(seeded_epochs(make, epochs=2), expected)
+
+
+@many_workers
+@pytest.mark.parametrize("num_workers", [1, 2, 3])
+def test_numbers_that_only_collate_draws_do_not_depend_on_num_workers(num_workers: int) -> None:
+    options = {"batch_size": 4, "collate_fn": collate_drawing}
+    expected = reference(Plain(43), **options)[0]
+    made = fixed_batches(Plain(43), "fork", num_workers=num_workers, **options)
+    assert_same(made, expected)
 
 
 @pytest.mark.parametrize(

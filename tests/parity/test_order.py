@@ -221,6 +221,22 @@ def test_loaders_that_take_turns_draw_in_torchs_sequence(num_workers: int) -> No
     assert seen[0] == seen[1]
 
 
+@pytest.mark.parametrize("name", [name for name in OPTIONS if name != "drawing as it goes"])
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_what_the_caller_draws_after_iter_is_what_it_draws_with_torchs_workers(
+    name: str, num_workers: int
+) -> None:
+    """The order is drawn by iter() itself, for any number of workers."""
+    seen = []
+    for kind, number in ((STOCK, 2), (stoker.DataLoader, num_workers)):
+        torch.manual_seed(9)
+        iterator = iter(kind(Indices(), **with_workers(OPTIONS[name](), number)))
+        drawn = float(torch.rand(()))
+        seen.append((drawn, [torch.as_tensor(batch).tolist() for batch in iterator]))
+        del iterator
+    assert seen[0] == seen[1]
+
+
 def test_base_seeds_are_torchs() -> None:
     seeds = []
     for kind in (STOCK, stoker.DataLoader):
