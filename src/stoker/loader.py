@@ -53,8 +53,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         worker_init_fn: As in torch.
         multiprocessing_context: As in torch.
         generator: As in torch.
-        prefetch_factor: Batches in advance per worker, at least 1. While the next batch in
-            order is still being made, free workers may run ahead of that, within 256 MiB.
+        prefetch_factor: Batches in advance per worker, at least 1. While the consumer waits
+            for a batch, free workers may run ahead of that, within 256 MiB.
         persistent_workers: As in torch.
         pin_memory_device: As in torch.
         in_order: As in torch.
