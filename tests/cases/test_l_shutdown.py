@@ -59,7 +59,7 @@ def test_c112_ctrl_c_is_one_traceback(tmp_path: Path) -> None:
         code, error, took = running.end()
     assert code in (-2, 130)
     assert error.count("Traceback") == 1
-    assert took < 1.0
+    assert took < 1.5  # with the unloading of the interpreter
     assert are_gone(pids, 0.1)
 
 

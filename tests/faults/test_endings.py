@@ -27,6 +27,8 @@ from tests.faults.scripts import are_gone, is_gone, program, run
 
 FORK = multiprocessing.get_context("fork")
 WITHIN_S = 1.0
+PROGRAM_WITHIN_S = 1.5
+"""The second, and what the interpreter and torch take to unload on a busy machine."""
 
 
 class Busy(Plain):
@@ -213,7 +215,7 @@ def assert_interrupted(code: int, error: str, took: float) -> None:
     assert code in (-signal.SIGINT, 130)
     assert error.count("Traceback") == 1, error
     assert error.rstrip().endswith("KeyboardInterrupt")
-    assert took < WITHIN_S
+    assert took < PROGRAM_WITHIN_S
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -280,7 +282,7 @@ def test_ctrl_c_is_left_to_a_program_that_handles_it(tmp_path: Path) -> None:
         running.wait_for("caught")
         code, error, took = running.end()
     assert (code, error) == (0, "")
-    assert took < WITHIN_S
+    assert took < PROGRAM_WITHIN_S
 
 
 @pytest.mark.parametrize(
@@ -305,7 +307,7 @@ def test_a_program_that_ends_with_a_live_iterator(tmp_path: Path, options: str) 
         pids = [int(pid) for pid in running.wait_for("pids").split()]
         code, error, took = running.end()
     assert (code, error) == (0, "")
-    assert took < WITHIN_S
+    assert took < PROGRAM_WITHIN_S
     assert are_gone(pids, 0.1)
 
 
@@ -329,7 +331,7 @@ def test_a_program_that_exits_in_the_loop(tmp_path: Path, ending: str) -> None:
         pids = [int(pid) for pid in running.wait_for("pids").split()]
         code, error, took = running.end()
     assert (code, error) == (3, "")
-    assert took < WITHIN_S
+    assert took < PROGRAM_WITHIN_S
     assert are_gone(pids, 2.0)
 
 

@@ -23,6 +23,7 @@ Guarantees (checked by `validate`)
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable, Sequence
 from math import ceil
 
 NOTICE_S = 0.00015
@@ -48,7 +49,7 @@ def queue_depth(
     Args:
         prefetch: The most there may be while the consumer does not wait.
         away_s: How long the consumer stays away between two batches.
-        service_s: How long a worker takes for a batch, or None when not known yet.
+        service_s: How long this worker takes for a batch, or None when not known yet.
         waiting: Whether the consumer waits, or has just had to.
     """
     if service_s is None:
@@ -60,19 +61,23 @@ def queue_depth(
     return max(depth, burst)
 
 
-def nap_s(held: int, service_s: float | None) -> float:
+def nap_s(held: Iterable[tuple[int, float | None]]) -> float:
     """How long a waiting consumer should sleep before it waits for answers.
 
-    A worker whose answer wakes nobody goes on at once. So while workers hold a burst of short
-    batches, the consumer sleeps for a third of it, instead of being woken for each.
+    A worker whose answer wakes nobody goes on at once. So while workers hold bursts of short
+    batches, the consumer sleeps for a third of the shortest, instead of being woken for each
+    batch.
 
     Args:
-        held: How many batches the worker that holds the fewest has not answered.
-        service_s: How long a worker takes for a batch, or None when not known yet.
+        held: For each worker, how many batches it has not answered, and how long it takes
+            for one, or None when not known yet.
     """
-    if service_s is None or held < _BURST_LEAST or service_s > NAP_LIMIT_S:
-        return 0.0
-    return min(NAP_LIMIT_S, held * service_s / 3)
+    bursts = [
+        count * service_s if count >= _BURST_LEAST else 0.0
+        for count, service_s in held
+        if service_s is not None and service_s <= NAP_LIMIT_S
+    ]
+    return min(NAP_LIMIT_S, min(bursts, default=0.0) / 3)
 
 
 class Dispatcher:
@@ -105,11 +110,6 @@ class Dispatcher:
         """Batches running, pinning or ready."""
         return sum(map(len, self._queues)) + len(self._pinning) + len(self._ready)
 
-    @property
-    def least_held(self) -> int:
-        """How many batches the worker that holds the fewest is at."""
-        return min(map(len, self._queues))
-
     def running(self, worker: int) -> tuple[int, ...]:
         """The numbers a worker holds; the first is the one it is making."""
         return tuple(self._queues[worker])
@@ -120,13 +120,13 @@ class Dispatcher:
         return no_more and not self._queues[worker]
 
     def next_assignment(
-        self, *, waiting: bool, depth: int, run_ahead: int
+        self, *, waiting: bool, depths: Sequence[int], run_ahead: int
     ) -> tuple[int, int] | None:
         """The next (worker, number) to assign, or None.
 
         Args:
             waiting: Whether the consumer waits for a batch, or has just had to.
-            depth: How many batches a worker may hold.
+            depths: How many batches each worker may hold.
             run_ahead: Bound on batches in flight while the consumer waits.
         """
         if self.sharded:
@@ -135,8 +135,9 @@ class Dispatcher:
             return None
         if self.in_flight >= (max(run_ahead, self.window) if waiting else self.window):
             return None
-        worker = min(range(self.workers), key=lambda w: len(self._queues[w]))
-        return (worker, self._next) if len(self._queues[worker]) < depth else None
+        held = [len(queue) for queue in self._queues]
+        free = [worker for worker in range(self.workers) if held[worker] < depths[worker]]
+        return (min(free, key=held.__getitem__), self._next) if free else None
 
     def _next_of_shards(self) -> tuple[int, int] | None:
         held = [len(queue) for queue in self._queues]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Iterator
 from typing import Any
 
 from stoker.errors import StokerError, WaitTimeout, WorkerDied
@@ -74,7 +75,7 @@ class Feed:
             pool.watch(pinner.connection)
         self.closed = False
         self._epoch = -1
-        self._service_s: float | None = None
+        self._service_s: list[float | None] = [None] * len(pool.processes)
         self._away_s = 0.0
         self._left_at: float | None = None
         self._waited_at = -BURST_S
@@ -148,7 +149,7 @@ class Feed:
             left_s = None if deadline is None else deadline - time.perf_counter()
             if left_s is not None and left_s <= 0:
                 raise self._timed_out()
-            time.sleep(nap_s(self._dispatcher.least_held, self._service_s))
+            time.sleep(nap_s(self._held()))
             self._handle(self._pool.wait(left_s))
         return number
 
@@ -165,14 +166,17 @@ class Feed:
     def _assign(self) -> None:
         """Sends workers all they may have now."""
         waiting = time.perf_counter() - self._waited_at < BURST_S
-        depth = queue_depth(self._prefetch, self._away_s, self._service_s, waiting=waiting)
+        depths = [
+            queue_depth(self._prefetch, self._away_s, service_s, waiting=waiting)
+            for service_s in self._service_s
+        ]
         run_ahead = min(
             _RUN_AHEAD_PER_WORKER * self._dispatcher.workers,
             _RUN_AHEAD_BYTES // max(1, self._pool.largest_bytes),
         )
         handfuls: dict[int, list[Task]] = {}
         while command := self._dispatcher.next_assignment(
-            waiting=waiting, depth=depth, run_ahead=run_ahead
+            waiting=waiting, depths=depths, run_ahead=run_ahead
         ):
             worker, number = command
             task = self._planned(number)
@@ -188,6 +192,10 @@ class Feed:
                 for task in tasks:
                     self._dispatcher.finished(worker, task.number)
                     self._answers[task.number] = _Raises(error)
+
+    def _held(self) -> Iterator[tuple[int, float | None]]:
+        for worker, service_s in enumerate(self._service_s):
+            yield len(self._dispatcher.running(worker)), service_s
 
     def _planned(self, number: int) -> Task | None:
         try:
@@ -216,15 +224,20 @@ class Feed:
             self._dispatcher.shard_ended(worker, message.number)
             return
         if isinstance(message, Made):
-            if self._service_s is None:
-                self._service_s = message.seconds
-            self._service_s += _SMOOTHING * (message.seconds - self._service_s)
+            self._note_service(worker, message.seconds)
             if self._pinner is not None:
                 self._dispatcher.made(worker, message.number)
                 self._pinner.submit(worker, message)
                 return
         self._answers[message.number] = (worker, message)
         self._dispatcher.finished(worker, message.number)
+
+    def _note_service(self, worker: int, seconds: float) -> None:
+        """Takes a slow batch at its word, and forgets it slowly: queueing behind it is dear."""
+        known = self._service_s[worker]
+        if known is not None and seconds < known:
+            seconds = known + _SMOOTHING * (seconds - known)
+        self._service_s[worker] = seconds
 
     def _handle_pinned(self) -> None:
         assert self._pinner is not None

@@ -186,3 +186,12 @@ def _mapping_of(shared: shared_memory.SharedMemory) -> Any:
     with contextlib.suppress(OSError):
         shared.close()  # closes the descriptor only: the mapping has been taken out
     return mapping
+
+
+def discard(name: str | None, connection: Connection) -> None:
+    """Takes away a segment that was announced and will not be attached."""
+    with contextlib.suppress(OSError, RuntimeError, EOFError):
+        if name is None:
+            os.close(reduction.recv_handle(connection))
+        else:
+            _attach_named(name)

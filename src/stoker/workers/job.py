@@ -2,7 +2,8 @@
 
 Guarantees
     - The worker ends when it is told to, or when its pipe does because the main process is
-      gone. While it waits it also looks every second whether it has been orphaned, since a
+      gone. On Linux the system ends it with the main process, in the middle of a batch too.
+      While it waits it also looks every second whether it has been orphaned, since a
       process forked in between may hold the other end of its pipe open.
     - Whatever making a batch raises is sent back in its place; the worker goes on.
     - Ctrl-C is left to the main process: the terminal sends SIGINT to the worker too.
@@ -16,9 +17,11 @@ Life of a worker::
 
 from __future__ import annotations
 
+import ctypes
 import os
 import random
 import signal
+import sys
 import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -49,6 +52,7 @@ from stoker.workers.messages import (
 from stoker.workers.waiting import Waiter
 
 _ORPHAN_CHECK_S = 1.0
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LEAST_STACK_BYTES = 16 * 1024
 
 
@@ -87,6 +91,7 @@ def run(
     connection: Connection,
     inherited: list[Connection],
     first: BeginEpoch,
+    parent_pid: int | None,
 ) -> None:
     """Serves batches until the pipe ends.
 
@@ -96,9 +101,17 @@ def run(
         connection: To the main process.
         inherited: Ends of other workers' pipes that came along by fork, to be closed.
         first: The epoch to begin with.
+        parent_pid: The process to end with, whatever happens to it, where the system can
+            see to that; None where it can't.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    if parent_pid is not None and sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent_pid:
+            return
     for other in inherited:
         other.close()
     try:

@@ -22,27 +22,31 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import threading
 import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing import process as multiprocessing_process
+from multiprocessing.connection import Connection, wait
 from pickle import PicklingError
 from typing import Any, NamedTuple
 
 from stoker.errors import TransportError
 from stoker.order.epoch import Task
 from stoker.transport.arena import LentSlots, Shipment
+from stoker.transport.shm import discard
 from stoker.workers.job import Job, run
 from stoker.workers.messages import BeginEpoch, Made, Make, Stop, dumps, loads
 from stoker.workers.waiting import Waiter
 
 _UNREAD_LIMIT_BYTES = 4096
 _LIVENESS_CHECK_S = 0.5
-_STOP_S, _TERMINATE_S, _KILL_S = 0.5, 0.2, 0.2
+_STOP_S, _TERMINATE_S, _KILL_S = 0.3, 0.2, 0.2
 
 # torch's words, for the same misuse.
 _PICKLE_WARNING = (
@@ -77,6 +81,39 @@ class _Unread:
     tasks: int
 
 
+@contextlib.contextmanager
+def _interrupts_held_back(context: Any) -> Iterator[None]:
+    """Keeps Ctrl-C back while a process starts, and from it until it can ignore it.
+
+    A new process begins with the signals blocked that its parent has blocked; `job.run`
+    ignores SIGINT before it unblocks it. Here it is only late, not lost.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    if context.get_start_method() == "forkserver":
+        forkserver.ensure_running()  # It would keep the signal blocked for all it ever starts.
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+_EVERY_POOL: weakref.WeakSet[ProcessPool] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    """In a forked copy, multiprocessing would ask after the original's workers at exit."""
+    children: Any = getattr(multiprocessing_process, "_children", set())
+    for pool in list(_EVERY_POOL):
+        children.difference_update(pool.processes)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 class ProcessPool:
     """A fixed number of worker processes. For one thread of one process.
 
@@ -97,6 +134,7 @@ class ProcessPool:
         self.close = weakref.finalize(
             self, _stop, self.processes, self._connections, self._waiter, os.getpid()
         )
+        _EVERY_POOL.add(self)
         self._slots = [LentSlots(kept_limit) for _ in range(job.num_workers)]
         self._unread: list[deque[_Unread]] = [deque() for _ in range(job.num_workers)]
         self._outbox: list[deque[_Unread]] = [deque() for _ in range(job.num_workers)]
@@ -114,21 +152,26 @@ class ProcessPool:
     def _start(self, job: Job, context: Any, worker: int, first: BeginEpoch) -> None:
         ours, theirs = context.Pipe(duplex=True)
         self._connections.append(ours)
-        forked = context.get_start_method() == "fork"
-        inherited = list(self._connections) if forked else []
-        process = context.Process(
-            target=run, args=(job, worker, theirs, inherited, first), daemon=True
+        method = context.get_start_method()
+        inherited = list(self._connections) if method == "fork" else []
+        # The system can end a worker with the thread that started it, which must not be
+        # sooner than the process.
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        parent_pid = os.getpid() if in_main_thread and method != "forkserver" else None
+        started = context.Process(
+            target=run, args=(job, worker, theirs, inherited, first, parent_pid), daemon=True
         )
         try:
-            process.start()
+            with _interrupts_held_back(context):
+                started.start()
         except (TypeError, AttributeError, PicklingError):
             warnings.warn(_PICKLE_WARNING, stacklevel=6)
             raise
         finally:
             theirs.close()
-        self.processes.append(process)
+        self.processes.append(started)
         self._waiter.add(ours, worker)
-        self._waiter.add(process.sentinel, _sentinel(worker))
+        self._waiter.add(started.sentinel, _sentinel(worker))
 
     def begin_epoch(self, message: BeginEpoch) -> None:
         """Tells every worker, after what it was sent; tasks not sent yet are dropped."""
@@ -250,29 +293,47 @@ def _stop(
     """Ends the workers of a pool that is closed, dropped, or alive at interpreter exit."""
     if os.getpid() != owner_pid:
         return  # A forked copy: the workers are the original's.
+    waiter.close()
     try:
         stop = dumps(Stop())
         for connection in connections:
             with contextlib.suppress(OSError):
                 connection.send_bytes(stop)
-        waiter.close()
-        for connection in connections:
-            connection.close()
-        _join(processes, _STOP_S)
+        _drain(processes, connections, _STOP_S)
         for process in _living(processes):
             process.terminate()
-        _join(processes, _TERMINATE_S)
+        _drain(processes, connections, _TERMINATE_S)
     finally:  # Also when a second Ctrl-C comes while we wait.
         for process in _living(processes):
             process.kill()
-        _join(processes, _KILL_S)
+        _drain(processes, connections, _KILL_S)
+        for connection in connections:
+            connection.close()
 
 
 def _living(processes: list[Any]) -> list[Any]:
     return [process for process in processes if process.is_alive()]
 
 
-def _join(processes: list[Any], patience_s: float) -> None:
+def _drain(processes: list[Any], connections: list[Connection], patience_s: float) -> None:
+    """Waits until the workers have ended, and takes in what they still have to say.
+
+    A worker may be blocked on saying it; and a slot that it tells of has a name, elsewhere
+    than on Linux, which somebody has to take away.
+    """
     deadline = time.monotonic() + patience_s
-    for process in processes:
-        process.join(max(0.0, deadline - time.monotonic()))
+    open_ends = set(connections)
+    while open_ends or _living(processes):
+        sentinels = [process.sentinel for process in _living(processes)]
+        left_s = max(0.0, deadline - time.monotonic()) if sentinels else 0.0
+        ready = wait([*open_ends, *sentinels], left_s)
+        for connection in open_ends.intersection(ready):
+            try:
+                answer = loads(connection.recv_bytes())
+            except Exception:  # It has ended, perhaps in the middle of a word.
+                open_ends.discard(connection)
+                continue
+            if isinstance(answer, Made) and answer.shipment.new is not None:
+                discard(answer.shipment.new.name, connection)
+        if not ready:
+            return

@@ -114,8 +114,7 @@ class Model:
 
     def _check_bounds(self, worker: int, *, waiting: bool, depth: int, run_ahead: int) -> None:
         window = self.epoch.workers * self.epoch.prefetch
-        blocked = waiting and self.epoch.in_order and self.head() not in self.ready
-        assert self.in_flight < (max(window, run_ahead) if blocked else window)
+        assert self.in_flight < (max(window, run_ahead) if waiting else window)
         assert len(self.held[worker]) < depth
         assert len(self.held[worker]) == min(map(len, self.held))
 
@@ -253,7 +252,8 @@ def test_out_of_order_the_first_to_finish_comes_first() -> None:
     _assign_all(dispatcher, waiting=False, depth=1, run_ahead=0)
     dispatcher.finished(1, 1)
     assert dispatcher.deliverable() == 1
-    assert dispatcher.next_assignment(waiting=True, depth=1, run_ahead=9) is None
+    assert dispatcher.next_assignment(waiting=False, depth=1, run_ahead=9) is None
+    assert dispatcher.next_assignment(waiting=True, depth=1, run_ahead=9) == (1, 2)
 
 
 def test_an_ended_shard_is_left_out() -> None:

@@ -249,20 +249,18 @@ def test_a_state_that_was_read_counts_as_drawn_from(name: str, watched: bool) ->
             assert streams.drawn()
 
 
-def test_the_functions_that_read_states_are_what_they_were() -> None:
-    def functions() -> tuple[Any, ...]:
-        return (
-            torch.get_rng_state,
-            torch.random.get_rng_state,
-            random.getstate,
-            np.random.get_state,
-        )
+def _readers() -> tuple[Any, ...]:
+    return torch.get_rng_state, torch.random.get_rng_state, random.getstate, np.random.get_state
 
-    before = functions()
+
+READERS = _readers()
+
+
+def test_the_functions_that_read_states_are_what_they_were() -> None:
     outer, inner = GlobalStreams(), GlobalStreams()
     with pytest.raises(KeyboardInterrupt), outer.lent(1), inner.watched(2):
         raise KeyboardInterrupt
-    assert functions() == before
+    assert _readers() == READERS
 
 
 @pytest.mark.parametrize("memory", [True, False])
