@@ -91,8 +91,12 @@ def _interrupts_held_back(context: Any) -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    # multiprocessing's own helpers come first: one would keep the signal blocked for all it
+    # ever starts, the other unblocks it when it has come up.
     if context.get_start_method() == "forkserver":
-        forkserver.ensure_running()  # It would keep the signal blocked for all it ever starts.
+        forkserver.ensure_running()
+    elif context.get_start_method() == "spawn":
+        resource_tracker.ensure_running()
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
