@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from tests.leftovers import Snapshot, adopt_orphans
+from tests.leftovers import Snapshot, adopt_orphans, sign_segments
 
 _failed = pytest.StashKey[bool]()
 
@@ -22,6 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
         "markers", "leaks_allowed(reason): what this test leaves behind is not looked for"
     )
     adopt_orphans()
+    sign_segments()
 
 
 def pytest_collection_finish() -> None:

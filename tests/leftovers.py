@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from multiprocessing import shared_memory
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ _MAPS = Path("/proc/self/maps")
 _SHARED = Path("/dev/shm")
 _SHARED_PREFIXES = ("psm_", "torch_")
 _MAPPED_MARK = "memfd:stoker"
+_PID = os.getpid()
 
 
 def adopt_orphans() -> None:
@@ -36,6 +38,21 @@ def adopt_orphans() -> None:
     if sys.platform == "linux":
         pr_set_child_subreaper = 36
         ctypes.CDLL(None).prctl(pr_set_child_subreaper, 1, 0, 0, 0)
+
+
+def sign_segments() -> None:
+    """Gives the named segments of this process and its forks a name of their own.
+
+    So that one nobody has mapped any more is known to be of this run and not of another.
+    """
+    if sys.platform == "linux":
+        names: Any = shared_memory
+        names._SHM_NAME_PREFIX = f"/{_signature()}"
+        names._SHM_SAFE_NAME_LENGTH = 30
+
+
+def _signature() -> str:
+    return f"psm_{_PID:x}_"
 
 
 @dataclass(frozen=True)
@@ -75,7 +92,7 @@ class Snapshot:
             *(
                 f"shared segment /dev/shm/{name}"
                 for name in sorted(now.segments - self.segments)
-                if not _held_by_strangers(name, now.processes)
+                if _is_ours(name, now.processes)
             ),
             *(f"mapping {inode} of {_MAPPED_MARK}" for inode in now.mappings - self.mappings),
         ]
@@ -175,15 +192,18 @@ def _is_awaited(pid: int) -> bool:
     return any(child._popen.pid == pid for child in started._children)
 
 
-def _held_by_strangers(name: str, ours: frozenset[int]) -> bool:
-    """Whether a process that no test has started uses a segment of /dev/shm."""
+def _is_ours(name: str, processes: frozenset[int]) -> bool:
+    """Whether a segment of /dev/shm was left by this run, as far as that can be known."""
+    if name.startswith(_signature()):
+        return True
+    if name.startswith("torch_") and name.split("_")[1] in map(str, (_PID, *processes)):
+        return True
     path = str(_SHARED / name)
-    for process in psutil.process_iter():
-        if process.pid == os.getpid() or process.pid in ours:
-            continue
-        try:
-            if path in Path(f"/proc/{process.pid}/maps").read_text():
-                return True
-        except OSError:
-            continue
-    return False
+    return any(path in _maps_of(pid) for pid in (_PID, *processes))
+
+
+def _maps_of(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return ""  # It has ended.

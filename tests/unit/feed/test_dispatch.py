@@ -55,6 +55,15 @@ epochs = st.builds(
 )
 
 
+def ask(
+    dispatcher: Dispatcher, *, waiting: bool = False, depth: int = 1, run_ahead: int = 0
+) -> tuple[int, int] | None:
+    """The next assignment where every worker may hold the same number of batches."""
+    return dispatcher.next_assignment(
+        waiting=waiting, depths=[depth] * dispatcher.workers, run_ahead=run_ahead
+    )
+
+
 @dataclass
 class Model:
     """Plays feed, workers and consumer, and keeps its own account of every batch."""
@@ -87,15 +96,17 @@ class Model:
         gaps = set(range(head)) - set(self.epoch.planned())
         return head in self.ready and all(gap % self.epoch.workers in self.ended for gap in gaps)
 
-    def assign(self, *, waiting: bool, depth: int, run_ahead: int) -> bool:
-        command = self.dispatcher.next_assignment(waiting=waiting, depth=depth, run_ahead=run_ahead)
+    def assign(self, *, waiting: bool, depths: list[int], run_ahead: int) -> bool:
+        command = self.dispatcher.next_assignment(
+            waiting=waiting, depths=depths, run_ahead=run_ahead
+        )
         if command is None:
             return False
         worker, number = command
         if self.epoch.sharded:
             self._check_shard(worker, number)
         else:
-            self._check_bounds(worker, waiting=waiting, depth=depth, run_ahead=run_ahead)
+            self._check_bounds(worker, waiting=waiting, depths=depths, run_ahead=run_ahead)
             assert number == len(self.assigned)
             if number >= self.epoch.length:
                 self.dispatcher.exhausted()
@@ -112,11 +123,14 @@ class Model:
         assert self.dispatcher.running(worker) == tuple(self.held[worker])
         return True
 
-    def _check_bounds(self, worker: int, *, waiting: bool, depth: int, run_ahead: int) -> None:
+    def _check_bounds(
+        self, worker: int, *, waiting: bool, depths: list[int], run_ahead: int
+    ) -> None:
         window = self.epoch.workers * self.epoch.prefetch
         assert self.in_flight < (max(window, run_ahead) if waiting else window)
-        assert len(self.held[worker]) < depth
-        assert len(self.held[worker]) == min(map(len, self.held))
+        free = [held for held, depth in zip(self.held, depths, strict=True) if len(held) < depth]
+        assert self.held[worker] in free
+        assert len(self.held[worker]) == min(map(len, free))
 
     def _check_shard(self, worker: int, number: int) -> None:
         mine = [n for n in self.assigned if n % self.epoch.workers == worker]
@@ -159,10 +173,9 @@ class Model:
         self.dispatcher.validate()
         assert self.dispatcher.in_flight == self.in_flight
         assert (self.dispatcher.deliverable() is not None) == self.can_deliver()
-        assert self.dispatcher.least_held == min(map(len, self.held))
         idle = not any(self.held) and not self.pinning and self.dispatcher.deliverable() is None
         if idle and not self.dispatcher.done():
-            assert self.dispatcher.next_assignment(waiting=True, depth=1, run_ahead=0), "stalled"
+            assert ask(self.dispatcher, waiting=True), "stalled"
 
     def step(self, decision: int) -> None:
         kind, detail = decision % 4, decision // 4
@@ -176,9 +189,8 @@ class Model:
         elif kind == 1:
             self.pin()
         else:
-            self.assign(
-                waiting=bool(detail & 1), depth=1 + (detail >> 1) % 3, run_ahead=(detail >> 3) * 3
-            )
+            depths = [1 + (detail >> worker) % 3 for worker in range(self.epoch.workers)]
+            self.assign(waiting=bool(detail & 1), depths=depths, run_ahead=(detail >> 3) * 3)
 
     def drain(self) -> None:
         """Goes on, as the feed does, until the epoch is over."""
@@ -187,7 +199,7 @@ class Model:
                 continue
             if self.dispatcher.done():
                 return
-            while self.assign(waiting=True, depth=1, run_ahead=0):
+            while self.assign(waiting=True, depths=[1] * self.epoch.workers, run_ahead=0):
                 self.check()
             busy = [worker for worker, held in enumerate(self.held) if held]
             if self.pinning:
@@ -216,9 +228,9 @@ def test_every_batch_is_made_once_and_delivered_once(epoch: Epoch, decisions: by
     assert model.in_flight == model.dispatcher.in_flight == 0
 
 
-def _assign_all(dispatcher: Dispatcher, **how: Any) -> list[tuple[int, int]]:
+def _assign_all(dispatcher: Dispatcher, depth: int = 1) -> list[tuple[int, int]]:
     commands = []
-    while command := dispatcher.next_assignment(**how):
+    while command := ask(dispatcher, depth=depth):
         dispatcher.assigned(*command)
         commands.append(command)
     return commands
@@ -226,51 +238,60 @@ def _assign_all(dispatcher: Dispatcher, **how: Any) -> list[tuple[int, int]]:
 
 def test_batches_go_round_while_workers_are_idle() -> None:
     dispatcher = Dispatcher(2, 2, in_order=True, sharded=False)
-    commands = _assign_all(dispatcher, waiting=False, depth=2, run_ahead=0)
+    commands = _assign_all(dispatcher, depth=2)
     assert commands == [(0, 0), (1, 1), (0, 2), (1, 3)]
 
 
 def test_a_slow_batch_does_not_hold_back_the_other_worker() -> None:
     dispatcher = Dispatcher(2, 1, in_order=True, sharded=False)
-    _assign_all(dispatcher, waiting=False, depth=1, run_ahead=0)
+    _assign_all(dispatcher)
     dispatcher.finished(1, 1)
-    ahead = {"depth": 1, "run_ahead": 4}
-    assert dispatcher.next_assignment(waiting=False, **ahead) is None
+    ahead = 4
+    assert ask(dispatcher, waiting=False, run_ahead=ahead) is None
     for number in (2, 3):
-        assert dispatcher.next_assignment(waiting=True, **ahead) == (1, number)
+        assert ask(dispatcher, waiting=True, run_ahead=ahead) == (1, number)
         dispatcher.assigned(1, number)
         dispatcher.finished(1, number)
-    assert dispatcher.next_assignment(waiting=True, **ahead) is None
+    assert ask(dispatcher, waiting=True, run_ahead=ahead) is None
     assert dispatcher.deliverable() is None
     dispatcher.finished(0, 0)
-    assert dispatcher.next_assignment(waiting=True, **ahead) is None
+    assert ask(dispatcher, waiting=True, run_ahead=ahead) is None
     assert dispatcher.deliverable() == 0
 
 
 def test_out_of_order_the_first_to_finish_comes_first() -> None:
     dispatcher = Dispatcher(2, 1, in_order=False, sharded=False)
-    _assign_all(dispatcher, waiting=False, depth=1, run_ahead=0)
+    _assign_all(dispatcher)
     dispatcher.finished(1, 1)
     assert dispatcher.deliverable() == 1
-    assert dispatcher.next_assignment(waiting=False, depth=1, run_ahead=9) is None
-    assert dispatcher.next_assignment(waiting=True, depth=1, run_ahead=9) == (1, 2)
+    assert ask(dispatcher, waiting=False, run_ahead=9) is None
+    assert ask(dispatcher, waiting=True, run_ahead=9) == (1, 2)
+
+
+def test_each_worker_has_a_depth_of_its_own() -> None:
+    dispatcher = Dispatcher(3, 2, in_order=True, sharded=False)
+    commands = []
+    while command := dispatcher.next_assignment(waiting=False, depths=[1, 3, 2], run_ahead=0):
+        dispatcher.assigned(*command)
+        commands.append(command)
+    assert commands == [(0, 0), (1, 1), (2, 2), (1, 3), (2, 4), (1, 5)]
 
 
 def test_an_ended_shard_is_left_out() -> None:
     dispatcher = Dispatcher(2, 1, in_order=True, sharded=True)
-    _assign_all(dispatcher, waiting=False, depth=1, run_ahead=0)
+    _assign_all(dispatcher)
     dispatcher.shard_ended(0, 0)
     dispatcher.finished(1, 1)
     assert dispatcher.has_ended(0)
     assert dispatcher.deliverable() == 1
     dispatcher.delivered(1)
-    assert dispatcher.next_assignment(waiting=True, depth=1, run_ahead=0) == (1, 3)
+    assert ask(dispatcher, waiting=True) == (1, 3)
 
 
 @pytest.mark.timeout(10)
 def test_a_shard_that_ended_with_a_batch_still_to_answer_is_waited_for() -> None:
     dispatcher = Dispatcher(1, 2, in_order=True, sharded=True)
-    _assign_all(dispatcher, waiting=False, depth=2, run_ahead=0)
+    _assign_all(dispatcher, depth=2)
     dispatcher.shard_ended(0, 0)
     assert dispatcher.deliverable() is None
     assert not dispatcher.done()
@@ -290,7 +311,7 @@ def test_a_shard_that_ended_with_a_batch_still_to_answer_is_waited_for() -> None
 )
 def test_validate_sees_a_contradiction(broken: Any) -> None:
     dispatcher = Dispatcher(2, 1, in_order=True, sharded=False)
-    _assign_all(dispatcher, waiting=False, depth=1, run_ahead=0)
+    _assign_all(dispatcher)
     dispatcher.validate()
     broken(dispatcher)
     with pytest.raises(AssertionError):
@@ -302,7 +323,7 @@ def test_validate_sees_a_contradiction(broken: Any) -> None:
 )
 def test_validate_sees_a_contradiction_of_shards(broken: Any) -> None:
     dispatcher = Dispatcher(2, 1, in_order=True, sharded=True)
-    _assign_all(dispatcher, waiting=False, depth=1, run_ahead=0)
+    _assign_all(dispatcher)
     dispatcher._next = 9
     dispatcher.validate()
     broken(dispatcher)
@@ -313,12 +334,12 @@ def test_validate_sees_a_contradiction_of_shards(broken: Any) -> None:
 @pytest.mark.timeout(10)
 def test_a_batch_that_is_being_pinned_counts_and_is_not_delivered() -> None:
     dispatcher = Dispatcher(1, 1, in_order=True, sharded=False)
-    _assign_all(dispatcher, waiting=False, depth=1, run_ahead=0)
+    _assign_all(dispatcher)
     dispatcher.made(0, 0)
     dispatcher.validate()
     assert dispatcher.running(0) == ()
     assert dispatcher.deliverable() is None
-    assert dispatcher.next_assignment(waiting=False, depth=1, run_ahead=0) is None
+    assert ask(dispatcher) is None
     dispatcher.exhausted()
     assert not dispatcher.done()
     dispatcher.finished(0, 0)
@@ -368,17 +389,33 @@ def test_depth_examples(away_s: float, service_s: float | None, depth: int) -> N
     assert queue_depth(8, away_s, service_s) == depth
 
 
-@given(held=st.integers(0, 64), service_s=st.none() | seconds)
-def test_a_nap_is_short_and_ends_before_the_work_does(held: int, service_s: float | None) -> None:
-    nap = nap_s(held, service_s)
+helds = st.lists(st.tuples(st.integers(0, 64), st.none() | st.floats(0, 0.1)), max_size=4)
+
+
+@given(helds)
+def test_a_nap_is_short_and_ends_before_the_work_does(held: list[tuple[int, float | None]]) -> None:
+    nap = nap_s(held)
     assert 0.0 <= nap <= NAP_LIMIT_S
-    if service_s is None or held == 0:
-        assert nap == 0.0
-    else:
-        assert nap <= held * service_s / 2
+    for count, service_s in held:
+        if service_s is not None and service_s <= NAP_LIMIT_S:
+            assert nap <= count * service_s / 2
 
 
-@pytest.mark.parametrize(("held", "sleeps"), [(1, False), (2, False), (12, True)])
-def test_there_is_a_nap_only_in_a_burst(held: int, sleeps: bool) -> None:
-    assert (nap_s(held, NAP_LIMIT_S / 20) > 0) == sleeps
-    assert nap_s(held, NAP_LIMIT_S * 2) == 0.0
+SHORT_S = NAP_LIMIT_S / 20
+
+
+@pytest.mark.parametrize(
+    ("held", "sleeps"),
+    [
+        ([], False),
+        ([(1, SHORT_S)], False),
+        ([(2, SHORT_S)], False),
+        ([(12, SHORT_S)], True),
+        ([(12, SHORT_S), (2, SHORT_S)], False),
+        ([(12, SHORT_S), (0, SHORT_S)], False),
+        ([(12, NAP_LIMIT_S * 2)], False),
+        ([(12, None)], False),
+    ],
+)
+def test_there_is_a_nap_only_in_a_burst(held: list[tuple[int, float | None]], sleeps: bool) -> None:
+    assert (nap_s(iter(held)) > 0) == sleeps
