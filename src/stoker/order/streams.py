@@ -235,7 +235,7 @@ class _Numpy:
 
 
 class _Looks:
-    """Counts how often a state is read through a library's function, while states are lent.
+    """Counts how often a state is read or set through a library's function, while lent.
 
     The functions are replaced while anything is lent, by whichever thread, and put back.
     """
@@ -244,26 +244,45 @@ class _Looks:
         self.count = 0
         self._lock = threading.Lock()
         self._lent = 0
-        self._torch = self._counting(torch.get_rng_state)
-        self._python = self._counting(random.getstate)
-        self._numpy = self._counting(np.random.get_state)
+        self._torch_get = self._counting(torch.get_rng_state)
+        self._torch_set = self._counting(torch.set_rng_state)
+        self._python_get = self._counting(random.getstate)
+        self._python_set = self._counting(random.setstate)
+        self._numpy_get = self._counting(np.random.get_state)
+        self._numpy_set = self._counting(np.random.set_state)
         self._originals: tuple[Any, ...] = ()
 
     def begin(self) -> None:
         with self._lock:
             self._lent += 1
             if self._lent == 1:
-                self._originals = (torch.get_rng_state, random.getstate, np.random.get_state)
-                torch.get_rng_state = torch.random.get_rng_state = self._torch
-                random.getstate = self._python
-                np.random.get_state = self._numpy
+                self._originals = (
+                    torch.get_rng_state,
+                    torch.set_rng_state,
+                    random.getstate,
+                    random.setstate,
+                    np.random.get_state,
+                    np.random.set_state,
+                )
+                torch.get_rng_state = torch.random.get_rng_state = self._torch_get
+                torch.set_rng_state = torch.random.set_rng_state = self._torch_set
+                random.getstate, random.setstate = self._python_get, self._python_set
+                np.random.get_state, np.random.set_state = self._numpy_get, self._numpy_set
 
     def end(self) -> None:
         with self._lock:
             self._lent -= 1
             if self._lent == 0:
-                torch_read, random.getstate, np.random.get_state = self._originals
-                torch.get_rng_state = torch.random.get_rng_state = torch_read
+                (
+                    torch.get_rng_state,
+                    torch.set_rng_state,
+                    random.getstate,
+                    random.setstate,
+                    np.random.get_state,
+                    np.random.set_state,
+                ) = self._originals
+                torch.random.get_rng_state = torch.get_rng_state
+                torch.random.set_rng_state = torch.set_rng_state
 
     def _counting(self, original: Any) -> Any:
         @functools.wraps(original)

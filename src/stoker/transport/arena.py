@@ -262,7 +262,7 @@ class LentSlots:
     def _forked(self) -> None:
         """This process is being copied: the copy goes on seeing what is lent now."""
         for loan in list(self._loans.values()):
-            loan.forked = True
+            loan.forked = loan() is not None
 
     def close(self) -> None:
         """Forgets every slot. Memory that a consumer still sees stays until it lets go."""

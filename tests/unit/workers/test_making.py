@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from random import getstate as python_state
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,16 @@ class Copying(Plain):
         return torch.rand(2, generator=torch.Generator().set_state(torch.get_rng_state())).tolist()
 
 
+class BoundEarlier(Plain):
+    """Reads a state through a name of its own, so that only putting it back is seen."""
+
+    def __getitem__(self, index: int) -> Any:
+        state = python_state()
+        drawn = random.random()
+        random.setstate(state)
+        return drawn
+
+
 @settings(max_examples=25)
 @given(
     dataset=st.sampled_from(
@@ -120,7 +131,7 @@ def test_batches_do_not_depend_on_who_makes_them_nor_when(
         assert_alike(order.choice(makers).make(task), expected[task.number])
 
 
-@pytest.mark.parametrize("kind", [Forking, PuttingBack, Peeking, Copying])
+@pytest.mark.parametrize("kind", [Forking, PuttingBack, Peeking, Copying, BoundEarlier])
 def test_reading_a_state_without_moving_it_does_not_tell_workers_apart(kind: Any) -> None:
     dataset, whole = kind(40), tasks(40, 10)
     one = map_maker(dataset)
