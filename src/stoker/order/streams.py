@@ -40,7 +40,9 @@ _TWISTER_BYTES = 625 * 4
 _TELLTALE_BYTES = 16 * 4
 _TORCH_HEAD_BYTES = 24  # of a torch state: its seed, how many words are left, the next one
 _np_random: Any = np.random  # its stubs leave out the global bit generator
-_getstate, _get_state = random.getstate, np.random.get_state
+# Bound before they are replaced by ones that count, see `_Looks`.
+_getstate, _setstate = random.getstate, random.setstate
+_get_state, _set_state = np.random.get_state, np.random.set_state
 _PYTHON: Any = getattr(random, "_inst", random)
 _SEED: Any = random.Random.__base__.seed  # type: ignore[union-attr]
 
@@ -97,6 +99,9 @@ class _Torch:
     def capture(self) -> torch.Tensor:
         return self._generator.get_state()
 
+    def replace(self, state: torch.Tensor) -> None:
+        self._generator.set_state(state)
+
     def seed(self, seed: int, reads_as: int) -> None:
         """Seeds, and marks; ``torch.initial_seed()`` then reads as another seed."""
         self._generator.manual_seed(seed)
@@ -132,7 +137,7 @@ class _Python:
 
     def restore(self) -> None:
         if self._words() != self._saved_words:
-            random.setstate(self._saved)
+            _setstate(self._saved)
 
     def watch(self) -> None:
         """Marks, and leaves the caller's state where it is: putting another there is dear."""
@@ -211,7 +216,7 @@ class _Numpy:
     def restore(self) -> None:
         _np_random.set_bit_generator(self._user)
         if self._saved is not None:
-            np.random.set_state(self._saved)
+            _set_state(self._saved)
 
     def rest(self) -> None:
         """Takes up a fixed state, and marks; nothing to do where it was not left."""
@@ -367,6 +372,6 @@ class GlobalStreams:
     def replace(self, state: Any) -> None:
         """Sets the three states to what `capture` returned. Only while lent."""
         torch_state, python_state, numpy_state = state
-        torch.set_rng_state(torch_state)
-        random.setstate(python_state)
-        np.random.set_state(numpy_state)
+        self._torch.replace(torch_state)
+        _setstate(python_state)
+        _set_state(numpy_state)
