@@ -63,3 +63,13 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     left = before.left_for_good()
     if left:
         pytest.fail("the test left behind:\n  " + "\n  ".join(left), pytrace=False)
+
+
+_SLOW_FOLDERS = {"cases", "cli", "faults"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts whole programs, or waits for them to end, is not for all day."""
+    for item in items:
+        if item.path.parent.name in _SLOW_FOLDERS:
+            item.add_marker(pytest.mark.slow)
