@@ -66,6 +66,10 @@ class WaitTimeout(StokerError, RuntimeError, TimeoutError):
     """No batch came within ``timeout`` seconds."""
 
 
+class IteratorStopped(StokerError, RuntimeError):
+    """An iterator that cannot go on: an error has stopped it, or it is a forked copy."""
+
+
 class TransportError(StokerError, RuntimeError):
     """A batch could not be carried from its worker to the main process."""
 

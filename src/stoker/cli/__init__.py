@@ -36,6 +36,11 @@ def stoker() -> None:
 
 def main() -> None:
     """Run the command line and exit; never returns."""
+    if sys.stdout is None:
+        click.echo(
+            "Error: standard output is closed; there is nowhere to tell the result", err=True
+        )
+        sys.exit(1)
     try:
         code = stoker.main(prog_name="stoker", standalone_mode=False)
     except click.ClickException as error:
@@ -43,6 +48,11 @@ def main() -> None:
         code = error.exit_code
     except StokerError as error:
         click.echo(f"Error: {error}", err=True)
+        code = 1
+    except BrokenPipeError:
+        raise  # The reader has left, as `| head` does.
+    except OSError as error:
+        click.echo(f"Error: the output could not be written: {error}", err=True)
         code = 1
     except (click.Abort, KeyboardInterrupt):
         click.echo("Interrupted.", err=True)

@@ -13,12 +13,13 @@ Guarantees
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Iterator
 from typing import Any
 
-from stoker.errors import StokerError, WaitTimeout, WorkerDied
+from stoker.errors import IteratorStopped, WaitTimeout, WorkerDied
 from stoker.feed.dispatch import BURST_S, Dispatcher, nap_s, queue_depth
 from stoker.feed.pinning import Pinner
 from stoker.order.epoch import EpochPlan, Task
@@ -74,6 +75,7 @@ class Feed:
         if pinner is not None:
             pool.watch(pinner.connection)
         self.closed = False
+        self._owner_pid = os.getpid()
         self._epoch = -1
         self._service_s: list[float | None] = [None] * len(pool.processes)
         self._away_s = 0.0
@@ -123,7 +125,8 @@ class Feed:
         except StopIteration:
             raise
         except BaseException:
-            self.close()
+            if os.getpid() == self._owner_pid:
+                self.close()
             raise
         answer = self._answers.pop(number)
         self._dispatcher.delivered(number)
@@ -134,6 +137,8 @@ class Feed:
         return batch
 
     def _wait_for_batch(self) -> int:
+        if os.getpid() != self._owner_pid:
+            raise _in_a_copy(self._owner_pid)
         if self.closed:
             raise StopIteration if self._dispatcher.done() else self._was_closed()
         entered = time.perf_counter()
@@ -254,7 +259,9 @@ class Feed:
         if self._dispatcher.has_ended(worker):
             return
         held = self._dispatcher.running(worker)
-        raise _worker_died(death, self._tasks.get(held[0]) if held else None, self._sharded)
+        task = self._tasks.get(held[0]) if held else None
+        starting = self._service_s[worker] is None
+        raise _worker_died(death, task, self._sharded, starting=starting)
 
     def _timed_out(self) -> WaitTimeout:
         making = {
@@ -274,8 +281,8 @@ class Feed:
             change="timeout=, or fewer samples a batch",
         )
 
-    def _was_closed(self) -> StokerError:
-        return StokerError(
+    def _was_closed(self) -> IteratorStopped:
+        return IteratorStopped(
             "This iterator was stopped before the epoch was over",
             likely="an earlier error, time-out or Ctrl-C inside it, which stopped its workers",
             change="iter(loader) begins a new epoch",
@@ -289,7 +296,17 @@ class Feed:
             self._pinner.close()
 
 
-def _worker_died(death: Died, task: Task | None, sharded: bool) -> WorkerDied:
+def _in_a_copy(owner_pid: int) -> IteratorStopped:
+    return IteratorStopped(
+        f"This iterator belongs to process {owner_pid}; this is a forked copy, {os.getpid()}",
+        likely="os.fork(), or a process started by fork, after iter(loader)",
+        change="iter(loader) in the new process makes an iterator of its own",
+    )
+
+
+def _worker_died(
+    death: Died, task: Task | None, sharded: bool, *, starting: bool = False
+) -> WorkerDied:
     """The error for a dead worker; begins with torch's words for it."""
     code = death.exitcode
     if code is not None and code < 0:
@@ -302,7 +319,11 @@ def _worker_died(death: Died, task: Task | None, sharded: bool) -> WorkerDied:
         how = f"exit code {code}"
     doing = "waiting for work"
     if task is not None:
-        doing = f"making batch {task.number}"
+        doing = (
+            f"starting, or making batch {task.number}"
+            if starting
+            else f"making batch {task.number}"
+        )
         if not sharded:
             doing += f", sample indices {task.index!r}"
     error = WorkerDied(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 _M32 = 0xFFFFFFFF
 _M64 = 0xFFFFFFFFFFFFFFFF
+_M63 = _M64 >> 1  # so that torch.initial_seed() fits a tensor of int64
 _EPOCH = 0x45 << 56
 _SAMPLE, _BATCH, _SHARD, _SAMPLER = (0x53, 0x42, 0x49, 0x4F)
 
@@ -26,12 +27,12 @@ def mix(word: int) -> int:
 
 
 class _Seeds:
-    """One seed (64 bits) for each of 2**32 positions, all different in their low 32 bits."""
+    """One seed (63 bits) for each of 2**32 positions, all different in their low 32 bits."""
 
     __slots__ = ("_first", "_high", "_step")
 
     def __init__(self, key: int) -> None:
-        self._high = mix(key) & ~_M32
+        self._high = mix(key) & _M63 & ~_M32
         self._first = mix(key ^ 1) & _M32
         self._step = mix(key ^ 2) & _M32 | 1  # odd, so that its multiples are a permutation
 
@@ -54,20 +55,20 @@ class EpochKey:
         self._samples = _Seeds(mix(root ^ _SAMPLE))
         self._batches = _Seeds(mix(root ^ _BATCH))
         self._shards = mix(root ^ _SHARD)
-        self._sampler = mix(root ^ _SAMPLER)
+        self._sampler = mix(root ^ _SAMPLER) & _M63
 
     def sample(self, position: int) -> int:
-        """The 64-bit seed of the sample at ``position`` (0-based) in the epoch."""
+        """The 63-bit seed of the sample at ``position`` (0-based) in the epoch."""
         return self._samples[position]
 
     def batch(self, number: int) -> int:
-        """The 64-bit seed under which batch ``number`` (0-based) is collated."""
+        """The 63-bit seed under which batch ``number`` (0-based) is collated."""
         return self._batches[number]
 
     def shard(self, shard: int, step: int) -> int:
-        """The 64-bit seed of step ``step`` of the iterator that worker ``shard`` holds."""
-        return mix(mix(self._shards ^ shard) ^ step)
+        """The 63-bit seed of step ``step`` of the iterator that worker ``shard`` holds."""
+        return mix(mix(self._shards ^ shard) ^ step) & _M63
 
     def sampler(self) -> int:
-        """The 64-bit seed of a sampler that has no generator of its own."""
+        """The 63-bit seed of a sampler that has no generator of its own."""
         return self._sampler

@@ -17,14 +17,16 @@ States are compared by the raw words of their Mersenne twisters, read (never wri
 memory: 0.4 us against 6 us (`random`) and 28 us (numpy) through their own calls. Whether
 the words are where they should be is checked once; if not, the slow calls serve.
 
-Assumes one thread at a time: a thread of the caller that draws from a global generator
-while a batch is made in-process draws from the lent state, as it would with torch's loader.
+One thread at a time lends them, whichever loader it makes a batch for; others wait. What
+cannot be kept from them is a thread of the caller that draws from a global generator while
+another thread makes a batch in-process: it draws from the lent state.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import random
 import struct
 import threading
@@ -276,7 +278,7 @@ class _Looks:
 
     def end(self) -> None:
         with self._lock:
-            self._lent -= 1
+            self._lent = max(0, self._lent - 1)
             if self._lent == 0:
                 (
                     torch.get_rng_state,
@@ -289,6 +291,13 @@ class _Looks:
                 torch.random.get_rng_state = torch.get_rng_state
                 torch.random.set_rng_state = torch.set_rng_state
 
+    def reset(self) -> None:
+        """Forgets who has lent, and puts the functions back; after a fork."""
+        self._lock = threading.Lock()
+        if self._lent:
+            self._lent = 1
+            self.end()
+
     def _counting(self, original: Any) -> Any:
         @functools.wraps(original)
         def read(*args: Any, **kwargs: Any) -> Any:
@@ -299,6 +308,18 @@ class _Looks:
 
 
 _LOOKS = _Looks()
+_LENDING = threading.RLock()
+
+
+def _after_fork_in_child() -> None:
+    """A copy of this process has one thread: nobody lends anything, or holds a lock."""
+    global _LENDING
+    _LENDING = threading.RLock()
+    _LOOKS.reset()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
 class GlobalStreams:
@@ -315,6 +336,7 @@ class GlobalStreams:
         self._seed = 0
         self._watching = False
         self._looks = 0
+        self._lock = _LENDING
 
     def lent(self, seed: int) -> GlobalStreams:
         """Use as ``with streams.lent(seed):``; all three are seeded (64 bits)."""
@@ -327,6 +349,8 @@ class GlobalStreams:
         return self
 
     def __enter__(self) -> None:
+        self._lock = _LENDING
+        self._lock.acquire()
         self._torch.save()
         self._python.save()
         self._numpy.save()
@@ -349,6 +373,7 @@ class GlobalStreams:
         self._torch.restore()
         self._python.restore()
         self._numpy.restore()
+        self._lock.release()
 
     def seed(self, seed: int) -> None:
         """Seeds the three anew (64 bits). Only while lent."""

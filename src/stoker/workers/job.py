@@ -211,16 +211,20 @@ class _Worker:
             return
         started = time.perf_counter()
         self._arena.begin()
+        place: object = self._maker.place
         try:
-            shipment = self._arena.commit(self._maker.make(task))
+            batch = self._maker.make(task)
+            place = "on packing the result"
+            shipment = self._arena.commit(batch)
+            del batch
             answer = dumps(Made(epoch, number, shipment, time.perf_counter() - started))
         except Ended:
             self._arena.abort()
             self._connection.send_bytes(dumps(ShardEnded(epoch, number)))
         except Exception:
             self._arena.abort()
-            place = f"{self._maker.place} of batch {number}"
-            self._fail(Failed(epoch, number, ExceptionWrapper(where=self._where(place))))
+            where = self._where(f"{place} of batch {number}")
+            self._fail(Failed(epoch, number, ExceptionWrapper(where=where)))
         else:
             self._connection.send_bytes(answer)
             if shipment.new is not None:

@@ -79,6 +79,7 @@ class _Unread:
 
     data: bytes
     tasks: int
+    size_bytes: int
 
 
 @contextlib.contextmanager
@@ -142,6 +143,7 @@ class ProcessPool:
         self._slots = [LentSlots(kept_limit) for _ in range(job.num_workers)]
         self._unread: list[deque[_Unread]] = [deque() for _ in range(job.num_workers)]
         self._outbox: list[deque[_Unread]] = [deque() for _ in range(job.num_workers)]
+        self._begin = [b""] * job.num_workers
         self.deaths: dict[int, Died] = {}
         self.largest_bytes = 0
         if job.segments == "named" and os.name == "posix":
@@ -178,11 +180,11 @@ class ProcessPool:
         self._waiter.add(started.sentinel, _sentinel(worker))
 
     def begin_epoch(self, message: BeginEpoch) -> None:
-        """Tells every worker, after what it was sent; tasks not sent yet are dropped."""
+        """Has workers told with their next tasks; tasks not sent yet are dropped."""
         data = dumps(message)
         for worker, outbox in enumerate(self._outbox):
             outbox.clear()
-            self._write(worker, data)
+            self._begin[worker] = data
 
     def make(self, worker: int, epoch: int, tasks: Sequence[Task]) -> None:
         """Sends tasks, now or when the worker has read what it was sent before.
@@ -191,17 +193,21 @@ class ProcessPool:
             Exception: What pickle raises for indices it cannot carry; nothing is sent then.
         """
         data = dumps(Make(epoch, tuple(tasks), *self._slots[worker].take_ended()))
-        self._outbox[worker].append(_Unread(data, len(tasks)))
+        self._outbox[worker].append(_Unread(data, len(tasks), len(data)))
         self._flush(worker)
 
     def _flush(self, worker: int) -> None:
         outbox, unread = self._outbox[worker], self._unread[worker]
         while outbox:
-            size_bytes = len(outbox[0].data)
-            if unread and sum(len(u.data) for u in unread) + size_bytes > _UNREAD_LIMIT_BYTES:
+            size_bytes = outbox[0].size_bytes + len(self._begin[worker])
+            if unread and sum(u.size_bytes for u in unread) + size_bytes > _UNREAD_LIMIT_BYTES:
                 return
-            unread.append(outbox.popleft())
-            self._write(worker, unread[-1].data)
+            message = outbox.popleft()
+            begin, self._begin[worker] = self._begin[worker], b""
+            if begin:
+                self._write(worker, begin)
+            self._write(worker, message.data)
+            unread.append(_Unread(b"", message.tasks, size_bytes))
 
     def _answered(self, worker: int) -> None:
         """A worker has answered a task, so it has read all messages before that one."""

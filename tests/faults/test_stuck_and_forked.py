@@ -1,0 +1,87 @@
+"""What a newcomer ran into: a worker stuck for many epochs, and a copied iterator."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import stoker
+from tests.datasets import Drawing, Plain
+
+FORK = multiprocessing.get_context("fork")
+
+
+class _Stuck(Plain):
+    def __init__(self, length: int, at: int, gate: Any) -> None:
+        super().__init__(length)
+        self.at, self.gate = at, gate
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == self.at:
+            self.gate.wait(100)
+        return super().__getitem__(index)
+
+
+def test_epochs_begin_however_long_a_worker_is_stuck() -> None:
+    """Each epoch is left after its first batch; what the stuck worker is told has to wait."""
+    dataset = _Stuck(100, 1, FORK.Event())
+    loader = stoker.DataLoader(
+        dataset, num_workers=2, persistent_workers=True, timeout=0.3, multiprocessing_context="fork"
+    )
+    for _ in range(600):
+        iterator = iter(loader)
+    with pytest.raises(TimeoutError):
+        list(iterator)
+    del iterator, loader
+
+
+def test_a_copied_iterator_says_so_and_the_original_goes_on() -> None:
+    iterator = iter(stoker.DataLoader(Plain(20), num_workers=1, multiprocessing_context="fork"))
+    next(iterator)
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        try:
+            next(iterator)
+        except RuntimeError as error:
+            os.write(writer, str(error).encode())
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    with open(reader) as told:
+        assert "forked copy" in told.read()
+    assert len(list(iterator)) == 19
+
+
+def test_loaders_in_two_threads_do_not_disturb_each_other() -> None:
+    """In-process both borrow the global generators: one at a time."""
+
+    def batches(seed: int) -> list[Any]:
+        return list(stoker.DataLoader(Drawing(60), batch_size=3, seed=seed))
+
+    expected = [batches(seed) for seed in (1, 2)]
+    before = torch.get_rng_state(), str(np.random.get_state())
+    got: dict[int, list[Any]] = {}
+    threads = [
+        threading.Thread(target=lambda seed=seed: got.update({seed: batches(seed)}))
+        for seed in (1, 2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert str(np.random.get_state()) == before[1]
+    for seed, whole in zip((1, 2), expected, strict=True):
+        for one, other in zip(got[seed], whole, strict=True):
+            assert str(one) == str(other)
