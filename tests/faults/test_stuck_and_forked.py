@@ -63,25 +63,34 @@ def test_a_copied_iterator_says_so_and_the_original_goes_on() -> None:
     assert len(list(iterator)) == 19
 
 
-def test_loaders_in_two_threads_do_not_disturb_each_other() -> None:
-    """In-process both borrow the global generators: one at a time."""
+class _Meeting(Drawing):
+    """Knows whether two threads were ever inside at once; each waits a moment for another."""
 
-    def batches(seed: int) -> list[Any]:
-        return list(stoker.DataLoader(Drawing(60), batch_size=3, seed=seed))
+    def __init__(self, length: int) -> None:
+        super().__init__(length)
+        self.inside, self.met = 0, threading.Event()
 
-    expected = [batches(seed) for seed in (1, 2)]
+    def __getitem__(self, index: int) -> Any:
+        self.inside += 1
+        if self.inside > 1:
+            self.met.set()
+        self.met.wait(0.05)
+        self.inside -= 1
+        return super().__getitem__(index)
+
+
+def test_in_process_one_thread_at_a_time_makes_a_batch() -> None:
+    """They lend the same global generators."""
+    dataset = _Meeting(3)
     before = torch.get_rng_state(), str(np.random.get_state())
-    got: dict[int, list[Any]] = {}
     threads = [
-        threading.Thread(target=lambda seed=seed: got.update({seed: batches(seed)}))
+        threading.Thread(target=list, args=(stoker.DataLoader(dataset, seed=seed),))
         for seed in (1, 2)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    assert not dataset.met.is_set()
     assert torch.equal(torch.get_rng_state(), before[0])
     assert str(np.random.get_state()) == before[1]
-    for seed, whole in zip((1, 2), expected, strict=True):
-        for one, other in zip(got[seed], whole, strict=True):
-            assert str(one) == str(other)
