@@ -30,7 +30,7 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import resource_tracker
 from multiprocessing import process as multiprocessing_process
 from multiprocessing.connection import Connection, wait
 from pickle import PicklingError
@@ -95,6 +95,8 @@ def _interrupts_held_back(context: Any) -> Iterator[None]:
     # multiprocessing's own helpers come first: one would keep the signal blocked for all it
     # ever starts, the other unblocks it when it has come up.
     if context.get_start_method() == "forkserver":
+        from multiprocessing import forkserver  # not on every system
+
         forkserver.ensure_running()
     elif context.get_start_method() == "spawn":
         resource_tracker.ensure_running()
