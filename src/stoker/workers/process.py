@@ -30,8 +30,8 @@ import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from multiprocessing import resource_tracker
 from multiprocessing import process as multiprocessing_process
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from pickle import PicklingError
 from typing import Any, NamedTuple
