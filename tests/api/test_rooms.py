@@ -151,7 +151,6 @@ def loaded_by(statement: str) -> set[str]:
     return set(done.stdout.split())
 
 
-@pytest.mark.skipif(not (SOURCE / "cli").is_dir(), reason="there is no command line yet")
 def test_the_command_line_comes_up_without_torch() -> None:
     assert "torch" not in loaded_by("import stoker.cli")
 

@@ -63,6 +63,26 @@ def test_a_copied_iterator_says_so_and_the_original_goes_on() -> None:
     assert len(list(iterator)) == 19
 
 
+@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="looks into /proc")
+def test_slots_of_messages_that_were_never_sent_are_used_again() -> None:
+    """Index lists of over 4 KiB wait in line, and are dropped when the epoch is left."""
+    loader = stoker.DataLoader(
+        Plain(20_000, (16,)),
+        batch_size=2_000,
+        num_workers=1,
+        prefetch_factor=4,
+        persistent_workers=True,
+        multiprocessing_context="fork",
+    )
+    for _ in range(30):
+        iterator = iter(loader)
+        for _ in range(5):
+            next(iterator)
+    with open("/proc/self/maps") as maps:
+        assert maps.read().count("memfd:stoker") <= 20
+    del iterator, loader
+
+
 class _Meeting(Drawing):
     """Knows whether two threads were ever inside at once; each waits a moment for another."""
 

@@ -212,6 +212,7 @@ class LentSlots:
         self._loans: dict[int, _Loan] = {}
         self._ended: deque[_Loan] = deque()
         self._released: list[int] = []
+        self._forgotten: list[int] = []
         _EVERY_LENT.add(self)
 
     def attach(self, new: NewSlot, connection: Connection) -> None:
@@ -247,17 +248,22 @@ class LentSlots:
 
     def take_ended(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The slots that were released, and those to forget, since the last call."""
-        forgotten = []
         while self._ended:
             loan = self._ended.popleft()
             del self._loans[id(loan)]
             if loan.forked:
                 self._slots.pop(loan.slot).close()
-                forgotten.append(loan.slot)
+                self._forgotten.append(loan.slot)
             else:
                 self._released.append(loan.slot)
-        released, self._released = tuple(self._released), []
-        return released, tuple(forgotten)
+        ended = tuple(self._released), tuple(self._forgotten)
+        self._released, self._forgotten = [], []
+        return ended
+
+    def put_back(self, ended: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+        """What `take_ended` returned did not reach the worker: it goes with a later message."""
+        self._released += ended[0]
+        self._forgotten += ended[1]
 
     def _forked(self) -> None:
         """This process is being copied: the copy goes on seeing what is lent now."""

@@ -80,6 +80,7 @@ class _Unread:
     data: bytes
     tasks: int
     size_bytes: int
+    ended: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
 
 @contextlib.contextmanager
@@ -185,6 +186,8 @@ class ProcessPool:
         """Has workers told with their next tasks; tasks not sent yet are dropped."""
         data = dumps(message)
         for worker, outbox in enumerate(self._outbox):
+            for message_not_sent in outbox:
+                self._slots[worker].put_back(message_not_sent.ended)
             outbox.clear()
             self._begin[worker] = data
 
@@ -194,8 +197,13 @@ class ProcessPool:
         Raises:
             Exception: What pickle raises for indices it cannot carry; nothing is sent then.
         """
-        data = dumps(Make(epoch, tuple(tasks), *self._slots[worker].take_ended()))
-        self._outbox[worker].append(_Unread(data, len(tasks), len(data)))
+        ended = self._slots[worker].take_ended()
+        try:
+            data = dumps(Make(epoch, tuple(tasks), *ended))
+        except BaseException:
+            self._slots[worker].put_back(ended)
+            raise
+        self._outbox[worker].append(_Unread(data, len(tasks), len(data), ended))
         self._flush(worker)
 
     def _flush(self, worker: int) -> None:
