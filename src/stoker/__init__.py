@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from stoker.host import affinity as _affinity  # noqa: F401  # Remembers what it is at first.
+
 if TYPE_CHECKING:
     from stoker.loader import DataLoader
 

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
 
-T = TypeVar("T")
+from stoker.host.cgroups import group_folders
+from stoker.host.facts import Fact
+from stoker.host.slurm import cpus_of_task
 
-OVERRIDE_VARIABLE = "LOKY_MAX_CPU_COUNT"
+__all__ = ["CpuFacts", "Fact", "cgroup_cpuset", "cgroup_quota", "cpu_facts", "parse_cpu_list"]
 
-
-@dataclass(frozen=True)
-class Fact(Generic[T]):
-    """A number about this machine and where it came from.
-
-    Attributes:
-        value: The number; its unit is in the name of the attribute that holds the fact.
-        source: In plain words: the file, call or variable that said so.
-    """
-
-    value: T
-    source: str
+OVERRIDE_VARIABLE = "STOKER_CPUS"
+LOKY_VARIABLE = "LOKY_MAX_CPU_COUNT"
 
 
 @dataclass(frozen=True)
@@ -38,7 +29,8 @@ class CpuFacts:
         affinity: CPUs in this process's affinity mask.
         quota: CPU time a second that the cgroup allows, in CPUs; None without a quota.
             A quota bounds work, not waiting.
-        override: The number in ``LOKY_MAX_CPU_COUNT``; None when unset.
+        override: The number in ``STOKER_CPUS``, which overrules all that was found, or in
+            ``LOKY_MAX_CPU_COUNT``, which is one more limit; None when both are unset.
     """
 
     usable: Fact[int]
@@ -48,11 +40,18 @@ class CpuFacts:
     override: Fact[int | None]
 
 
-def cpu_facts() -> CpuFacts:
-    """Read every limit on the CPUs of this process; takes well under a millisecond."""
+def cpu_facts(root: Path = Path("/"), environ: Mapping[str, str] | None = None) -> CpuFacts:
+    """Read every limit on the CPUs of this process; takes about a millisecond.
+
+    Args:
+        root: Where ``proc`` and ``sys`` are found; a test gives a folder of its own.
+        environ: The environment; this process's when None.
+    """
+    environ = os.environ if environ is None else environ
     machine = Fact(os.cpu_count() or 1, "os.cpu_count")
-    affinity, quota, override = _affinity(), cgroup_quota(), _override()
-    usable = _usable(machine, affinity, quota, override)
+    affinity, quota, override = _affinity(), cgroup_quota(root), _override(environ)
+    others = _cpuset_count(root), cpus_of_task(environ)
+    usable = _usable(machine, affinity, quota, override, others)
     return CpuFacts(usable, machine, affinity, quota, override)
 
 
@@ -61,23 +60,26 @@ def _usable(
     affinity: Fact[int | None],
     quota: Fact[float | None],
     override: Fact[int | None],
+    others: tuple[Fact[int | None], ...] = (),
 ) -> Fact[int]:
-    limits = {"loky.cpu_count": _loky_count(machine.value), "machine": machine.value}
-    told = []
-    if affinity.value is None:
-        told.append("no affinity mask")
-    else:
-        limits["affinity"] = affinity.value
-        told.append("affinity")
+    if override.value is not None and override.source == OVERRIDE_VARIABLE:
+        return Fact(override.value, f"{OVERRIDE_VARIABLE}={override.value}")
+    limits = [_loky_count(machine.value), machine.value]
+    told = ["no affinity mask" if affinity.value is None else "affinity"]
+    limits += [] if affinity.value is None else [affinity.value]
+    for other in others:
+        if other.value is not None and other.value < min(limits):
+            limits.append(other.value)
+            told.append(f"{other.source}: {other.value}")
     if quota.value is None:
         told.append("no cgroup quota")
     else:
-        limits["quota"] = math.ceil(quota.value)
+        limits.append(math.ceil(quota.value))
         told.append(f"cgroup quota of {quota.value:g} CPUs")
     if override.value is not None:
-        limits["override"] = override.value
-        told.append(f"{OVERRIDE_VARIABLE}={override.value}")
-    return Fact(max(1, min(limits.values())), "; ".join(told))
+        limits.append(override.value)
+        told.append(f"{override.source}={override.value}")
+    return Fact(max(1, min(limits)), "; ".join(told))
 
 
 def _loky_count(otherwise: int) -> int:
@@ -96,11 +98,15 @@ def _affinity() -> Fact[int | None]:
     return Fact(len(os.sched_getaffinity(0)), "os.sched_getaffinity")
 
 
-def _override() -> Fact[int | None]:
-    text = os.environ.get(OVERRIDE_VARIABLE, "")
-    if not text.isdecimal() or int(text) < 1:
-        return Fact(None, f"{OVERRIDE_VARIABLE} holds no number" if text else "unset")
-    return Fact(int(text), OVERRIDE_VARIABLE)
+def _override(environ: Mapping[str, str]) -> Fact[int | None]:
+    source = "unset"
+    for name in (OVERRIDE_VARIABLE, LOKY_VARIABLE):
+        text = environ.get(name, "").strip()
+        if text.isdecimal() and int(text) >= 1:
+            return Fact(int(text), name)
+        if text:
+            source = f"{name} holds no number"
+    return Fact(None, source)
 
 
 def cgroup_quota(root: Path = Path("/")) -> Fact[float | None]:
@@ -116,32 +122,9 @@ def cgroup_quota(root: Path = Path("/")) -> Fact[float | None]:
 
 
 def _quotas(root: Path) -> Iterator[Fact[float | None]]:
-    mounted = root / "sys/fs/cgroup"
-    for controllers, path in _memberships(root):
-        if not controllers:
-            for folder in _upwards(mounted, path):
-                yield _read_quota(folder / "cpu.max")
-        elif "cpu" in controllers.split(","):
-            for name in {"cpu", controllers}:
-                for folder in _upwards(mounted / name, path):
-                    yield _read_quota(folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")
-
-
-def _memberships(root: Path) -> list[tuple[str, str]]:
-    """(controllers, path) of each cgroup of this process; version 2 has no controllers."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return [("", "/")]
-    fields = [line.split(":", 2) for line in lines]
-    return [(f[1], f[2]) for f in fields if len(f) == 3] or [("", "/")]
-
-
-def _upwards(mounted: Path, path: str) -> Iterator[Path]:
-    """The group's own folder and every one above it; inside a container some do not exist."""
-    parts = [part for part in path.split("/") if part not in ("", "..")]
-    for length in range(len(parts), -1, -1):
-        yield mounted.joinpath(*parts[:length])
+    for folder in group_folders("cpu", root):
+        yield _read_quota(folder / "cpu.max")  # version 2
+        yield _read_quota(folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")
 
 
 def _read_quota(*files: Path) -> Fact[float | None]:
@@ -153,3 +136,38 @@ def _read_quota(*files: Path) -> Fact[float | None]:
     if quota_us <= 0 or period_us <= 0:
         return Fact(None, str(files[0]))
     return Fact(quota_us / period_us, str(files[0]))
+
+
+def cgroup_cpuset(root: Path = Path("/")) -> Fact[frozenset[int] | None]:
+    """Numbers of the CPUs that the cgroup of this process may use; None when not written.
+
+    The kernel keeps every affinity mask within it, so it matters where masks are not
+    known, and to tell a mask that was shrunk from a group that was.
+    """
+    for folder in group_folders("cpuset", root):
+        for name in ("cpuset.cpus.effective", "cpuset.effective_cpus", "cpuset.cpus"):
+            try:
+                found = parse_cpu_list((folder / name).read_text())
+            except (OSError, ValueError):
+                continue
+            if found:
+                return Fact(found, str(folder / name))
+    return Fact(None, "no cgroup sets the CPUs")
+
+
+def _cpuset_count(root: Path) -> Fact[int | None]:
+    found = cgroup_cpuset(root)
+    return Fact(None if found.value is None else len(found.value), "cgroup cpuset")
+
+
+def parse_cpu_list(text: str) -> frozenset[int]:
+    """The kernel's list format: ``0-3,8`` is 0, 1, 2, 3 and 8.
+
+    Raises:
+        ValueError: The text is something else.
+    """
+    numbers: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        numbers.update(range(int(first), int(last or first) + 1))
+    return frozenset(numbers)
