@@ -7,6 +7,9 @@ Samples are seeded one by one only where something draws. The first few of the f
 tell. If none of them drew, later samples are read unseeded and watched; should one turn out
 to have drawn after all, its batch is made again with each sample under its seed, and so is
 every later one. A batch without draws is the same either way.
+
+The user's code runs with one thread a library, see `stoker.workers.one_thread`. Stacking, which
+is torch's own, may use all.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from stoker.order.epoch import Task
 from stoker.order.keys import EpochKey
 from stoker.order.streams import GlobalStreams
 from stoker.workers.collating import draws_nothing
+from stoker.workers.one_thread import OneThread
 
 _FIRST_LOOK = 8  # samples
 _DRAWN = object()
@@ -96,6 +100,7 @@ class MapMaker:
         self._collate = collate
         self._key = key
         self._streams = GlobalStreams()
+        self._one_thread = OneThread()
         self._by_sample = batched and not getattr(dataset, "__getitems__", None)
         self._batched = batched
         self._draws = draws
@@ -115,26 +120,41 @@ class MapMaker:
                     return batch
                 self._draws.known = True
             with self._streams.lent(seed):
-                samples = self._seeded(task) if self._by_sample else self._whole(task.index)
-                return self._collated(samples)
+                return self._made_seeded(task)
         except StopIteration as error:
             raise _no_end(error, self.place) from error
 
     def _made_unseeded(self, task: Task, seed: int) -> Any:
         """The batch, or `_DRAWN` if reading a sample has drawn."""
         with self._streams.watched(seed):
-            dataset, indices = self._dataset, self.place.walk(task.index)
             try:
-                samples = [dataset[index] for index in indices]
-            except Exception:
-                if not self._streams.drawn():
-                    raise
-                return _DRAWN
-            if self._streams.drawn():
-                return _DRAWN
-            if not self._quiet_collate:
-                self._streams.seed(seed)
+                self._one_thread.begin()
+                samples = self._unseeded(task)
+                if samples is _DRAWN:
+                    return _DRAWN
+                if not self._quiet_collate:
+                    self._streams.seed(seed)
+                return self._collated(samples)
+            finally:
+                self._one_thread.end()
+
+    def _unseeded(self, task: Task) -> Any:
+        dataset, indices = self._dataset, self.place.walk(task.index)
+        try:
+            samples = [dataset[index] for index in indices]
+        except Exception:
+            if not self._streams.drawn():
+                raise
+            return _DRAWN
+        return _DRAWN if self._streams.drawn() else samples
+
+    def _made_seeded(self, task: Task) -> Any:
+        try:
+            self._one_thread.begin()
+            samples = self._seeded(task) if self._by_sample else self._whole(task.index)
             return self._collated(samples)
+        finally:
+            self._one_thread.end()
 
     def _whole(self, index: Any) -> Any:
         self.place.at(index)
@@ -159,6 +179,8 @@ class MapMaker:
 
     def _collated(self, samples: Any) -> Any:
         self.place.collating = True
+        if self._quiet_collate:
+            self._one_thread.end()
         return self._collate(samples)
 
 
@@ -197,7 +219,9 @@ class IterableMaker:
         self._collate = collate
         self._drop_last = drop_last
         self._shard = shard
+        self._quiet_collate = draws_nothing(collate)
         self._streams = GlobalStreams()
+        self._one_thread = OneThread()
         self.place = _Place()
         self.begin_epoch(key)
 
@@ -213,15 +237,26 @@ class IterableMaker:
             raise Ended
         with self._streams.lent(self._key.shard(self._shard, self._step)):
             self._step += 1
-            self.place.at(None)
-            if self._iterator is None:
-                self._iterator = iter(self._dataset)
-            samples = self._take(len(task.index)) if self._batched else self._one()
-            self.place.collating = True
             try:
-                return self._collate(samples)
-            except StopIteration as error:
-                raise _no_end(error, self.place) from error
+                self._one_thread.begin()
+                return self._collated(self._read(task))
+            finally:
+                self._one_thread.end()
+
+    def _read(self, task: Task) -> Any:
+        self.place.at(None)
+        if self._iterator is None:
+            self._iterator = iter(self._dataset)
+        return self._take(len(task.index)) if self._batched else self._one()
+
+    def _collated(self, samples: Any) -> Any:
+        self.place.collating = True
+        if self._quiet_collate:
+            self._one_thread.end()
+        try:
+            return self._collate(samples)
+        except StopIteration as error:
+            raise _no_end(error, self.place) from error
 
     def _one(self) -> Any:
         assert self._iterator is not None
