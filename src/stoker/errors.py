@@ -74,6 +74,10 @@ class TransportError(StokerError, RuntimeError):
     """A batch could not be carried from its worker to the main process."""
 
 
+class BatchTooLarge(StokerError, RuntimeError):
+    """One batch alone takes more than ``memory_limit``."""
+
+
 class TargetError(StokerError):
     """What ``stoker tune`` was pointed at is not a loader that can be measured."""
 

@@ -74,6 +74,11 @@ class EpochPlan:
             raise held
         return held if held is not None else self._ask()
 
+    @property
+    def upcoming(self) -> int:
+        """The number of the batch that `next` gives."""
+        return self._held.number if isinstance(self._held, Task) else self._number
+
     def _ask(self) -> Task | None:
         if self._ended:
             return None

@@ -30,9 +30,11 @@ import ctypes
 import os
 import weakref
 from collections import deque
+from collections.abc import Collection
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
+from stoker.errors import BatchTooLarge
 from stoker.transport.layout import ALIGNMENT_BYTES, SMALL_BYTES, Envelope, Packing, unpack
 from stoker.transport.shm import AttachedSegment, Kind, OwnedSegment, PrivateSegment
 
@@ -54,13 +56,29 @@ class Shipment(NamedTuple):
         slot: The slot its memory lies in, or None when the envelope carries it.
         new: Set when that slot has not been attached yet.
         retired: Slots that will not be used again.
+        size_bytes: What the batch takes, see `Packing.size_bytes`.
         envelope: The rest.
     """
 
     slot: int | None
     new: NewSlot | None
     retired: tuple[int, ...]
+    size_bytes: int
     envelope: Envelope
+
+
+def check_size(size_bytes: int, limit_bytes: int | None) -> None:
+    """Refuses a batch that a limit on the memory of all batches has no room for.
+
+    Raises:
+        BatchTooLarge: It is larger than `limit_bytes`.
+    """
+    if limit_bytes is not None and size_bytes > limit_bytes:
+        raise BatchTooLarge(
+            f"one batch takes {size_bytes:,} bytes, and memory_limit is {limit_bytes:,}",
+            likely="large samples, or many in a batch",
+            change="a smaller batch_size=, or a larger memory_limit=",
+        )
 
 
 class WorkerArena:
@@ -68,10 +86,12 @@ class WorkerArena:
 
     Args:
         kind: The kind of segment to make.
+        batch_limit_bytes: Batches above this size are refused; None: there is no limit.
     """
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: Kind, batch_limit_bytes: int | None = None) -> None:
         self._kind: Kind = kind
+        self._batch_limit_bytes = batch_limit_bytes
         self._slots: dict[int, OwnedSegment] = {}
         self._free: dict[int, None] = {}  # in the order they came free
         self._seen: dict[int, weakref.ref[Any]] = {}
@@ -113,14 +133,16 @@ class WorkerArena:
         Raises:
             Exception: What pickle raises for a batch it cannot carry; call `abort` then.
             TransportError: There is no memory for a slot.
+            BatchTooLarge: The batch is above the limit.
         """
         packing = Packing(batch, self._home(), self._cursor)
+        check_size(packing.size_bytes, self._batch_limit_bytes)
         if packing.end <= SMALL_BYTES and not packing.in_home:
             memory = bytearray(packing.end)
             if packing.placed:
                 packing.write(memory, same_slot=False)
             self.abort()
-            return Shipment(None, None, (), packing.envelope(bytes(memory)))
+            return Shipment(None, None, (), packing.size_bytes, packing.envelope(bytes(memory)))
         if self._filling is not None and packing.end <= self._slots[self._filling].size_bytes:
             packing.write(self._lease, same_slot=True)
             return self._lend(None, (), packing)
@@ -148,7 +170,7 @@ class WorkerArena:
         assert slot is not None
         self._seen[slot] = weakref.ref(self._lease)
         self._filling = self._lease = None
-        return Shipment(slot, new, retired, packing.envelope(None))
+        return Shipment(slot, new, retired, packing.size_bytes, packing.envelope(None))
 
     def hand_over(self, new: NewSlot, connection: Connection, pid: int | None) -> None:
         """Sends what follows the message that tells of a new slot."""
@@ -171,6 +193,7 @@ class WorkerArena:
             if slot in self._slots:
                 self._slots.pop(slot).close()
                 del self._seen[slot]
+                self._free.pop(slot, None)
 
     def _home(self) -> tuple[int, int] | None:
         if self._lease is None or self._filling is None or not self._cursor:
@@ -215,6 +238,21 @@ class LentSlots:
         self._forgotten: list[int] = []
         _EVERY_LENT.add(self)
 
+    @property
+    def count(self) -> int:
+        """Slots there are."""
+        return len(self._slots)
+
+    @property
+    def lent(self) -> int:
+        """Slots that the consumer still sees a batch in."""
+        return len(self._loans) - len(self._ended)
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory of all slots there are."""
+        return sum(segment.size_bytes for segment in self._slots.values())
+
     def attach(self, new: NewSlot, connection: Connection) -> None:
         """Attaches a slot; blocks until its descriptor has come."""
         self._slots[new.slot] = AttachedSegment(new.name, new.size_bytes, connection)
@@ -224,10 +262,14 @@ class LentSlots:
         for slot in slots:
             self._slots.pop(slot).close()
 
-    def open(self, shipment: Shipment) -> Any:
+    def open(self, shipment: Shipment, *, copy: bool = False) -> Any:
         """Builds a batch. Its slot is released when the last view of the batch is gone.
 
         The only method that another thread may call.
+
+        Args:
+            shipment: The batch.
+            copy: Whether to copy it out of its slot, which is then free at once.
 
         Raises:
             Exception: What the batch's own types raise while they are rebuilt.
@@ -237,7 +279,7 @@ class LentSlots:
         lease = self._slots[shipment.slot].lease()
         loan = _Loan(lease, self._ended.append)
         loan.slot, loan.forked = shipment.slot, False
-        copy = len(self._loans) - len(self._ended) >= self._kept_limit
+        copy = copy or self.lent >= self._kept_limit
         self._loans[id(loan)] = loan
         return unpack(shipment.envelope, lease, copy=copy)
 
@@ -264,6 +306,25 @@ class LentSlots:
         """What `take_ended` returned did not reach the worker: it goes with a later message."""
         self._released += ended[0]
         self._forgotten += ended[1]
+
+    def empty(self, held: Collection[int | None]) -> None:
+        """Gives the memory of unused slots back; the worker does so with its next message.
+
+        Call only while the worker makes nothing.
+
+        Args:
+            held: Slots with a batch that was neither opened nor discarded.
+        """
+        self.put_back(self.take_ended())
+        used = {loan.slot for loan in self._loans.values()} | set(held)
+        for slot in [slot for slot in self._slots if slot not in used]:
+            self._slots.pop(slot).close()
+            self._forgotten.append(slot)
+
+    @property
+    def has_news(self) -> bool:
+        """Whether there is something to tell the worker: slots that are free, or to forget."""
+        return bool(self._ended or self._released or self._forgotten)
 
     def _forked(self) -> None:
         """This process is being copied: the copy goes on seeing what is lent now."""

@@ -112,8 +112,11 @@ class _Pickler(pickle.Pickler):
         self._packing = packing
 
     def persistent_id(self, leaf: object) -> tuple[Any, ...] | None:
-        if isinstance(leaf, torch.Tensor) and _is_plain(leaf):
-            return self._packing.take_tensor(leaf)
+        if isinstance(leaf, torch.Tensor):
+            if _is_plain(leaf):
+                return self._packing.take_tensor(leaf)
+            if leaf.device.type != "cpu":
+                self._packing.devices.add(str(leaf.device))
         return None
 
 
@@ -126,6 +129,11 @@ class Packing:
             None; tensors found inside it stay where they are.
         reserved_bytes: How much of the slot's start is taken already.
 
+    Attributes:
+        end: The first byte behind everything.
+        in_home: Whether a tensor lies in the slot already.
+        devices: Where tensors lie that are not in the CPU's memory.
+
     Raises:
         Exception: What pickle raises for something it cannot carry.
     """
@@ -137,6 +145,7 @@ class Packing:
         self.buffers: list[Region] = []
         self.end = reserved_bytes
         self.in_home = False
+        self.devices: set[str] = set()
         file = io.BytesIO()
         _Pickler(file, self).dump(batch)
         self.stream: bytes | Region = file.getvalue()
@@ -194,6 +203,11 @@ class Packing:
         offset = -(-self.end // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
         self.end = offset + size_bytes
         return Region(offset, size_bytes)
+
+    @property
+    def size_bytes(self) -> int:
+        """What the batch takes, wherever it lies: its tensors, buffers, and a long stream."""
+        return sum(leaf.region.size_bytes for leaf in self.placed)
 
     def write(self, memory: Any, *, same_slot: bool) -> None:
         """Copies the leaves into `memory`; those collated there stay when it is the same slot."""

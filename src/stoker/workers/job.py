@@ -10,9 +10,9 @@ Guarantees
 
 Life of a worker::
 
-    started -> seeded, worker_init_fn -> waiting <--> making a batch
-                                            |
-                                            +--> told to stop, or pipe ended: exit 0
+    started -> seeded, worker_init_fn -> says Started -> waiting <--> making a batch
+                                                            |
+                                                            +--> told to stop, or pipe ended: exit 0
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ from stoker.order.epoch import Task
 from stoker.order.keys import EpochKey
 from stoker.transport.arena import WorkerArena
 from stoker.transport.shm import Kind
+from stoker.workers.clocks import cpu_wait_s
 from stoker.workers.collating import Stacking, install
+from stoker.workers.etiquette import settle
 from stoker.workers.making import Draws, Ended, IterableMaker, MapMaker
 from stoker.workers.messages import (
     BeginEpoch,
@@ -46,6 +48,7 @@ from stoker.workers.messages import (
     Made,
     Make,
     ShardEnded,
+    Started,
     dumps,
     loads,
 )
@@ -68,7 +71,9 @@ class Job:
         drop_last: For iterable data sets.
         worker_init_fn: Called with the worker's number before the first batch.
         base_seed: The iterator's base seed (64 bits).
-        num_workers: As `get_worker_info` tells it.
+        num_workers: As `get_worker_info` tells it; 0: as many as there are then.
+        forked: Whether the worker is a forked copy of a process that has done other things.
+        batch_limit_bytes: Larger batches are refused; None: there is no limit.
         segments: The kind of slot to make.
         draws: What is known about whether samples draw.
     """
@@ -83,6 +88,8 @@ class Job:
     num_workers: int
     segments: Kind
     draws: Draws
+    forked: bool = False
+    batch_limit_bytes: int | None = None
 
 
 def run(
@@ -129,15 +136,17 @@ class _Worker:
         self._waiter = Waiter()
         self._waiter.add(connection, None)
         self._epoch = first
-        self._arena = WorkerArena(job.segments)
+        self._arena = WorkerArena(job.segments, job.batch_limit_bytes)
         self._dataset = job.dataset
         self._maker: MapMaker | IterableMaker | None = None
         self._init_failure: ExceptionWrapper | None = None
+        self._starved_before_s = cpu_wait_s()
         self._settle()
+        connection.send_bytes(dumps(Started(_affinity())))
 
     def _settle(self) -> None:
         """Does what torch does in a new worker, in the same order."""
-        torch.set_num_threads(1)
+        settle(forked=self._job.forked)
         seed = self._job.base_seed + self._number
         random.seed(seed)
         torch.manual_seed(seed)
@@ -209,7 +218,7 @@ class _Worker:
         if self._maker is None:
             self._fail(Failed(epoch, number, self._init_failure))
             return
-        started = time.perf_counter()
+        started, cpu_s = time.perf_counter(), time.process_time()
         self._arena.begin()
         place: object = self._maker.place
         try:
@@ -217,7 +226,8 @@ class _Worker:
             place = "on packing the result"
             shipment = self._arena.commit(batch)
             del batch
-            answer = dumps(Made(epoch, number, shipment, time.perf_counter() - started))
+            cpu_s, seconds = time.process_time() - cpu_s, time.perf_counter() - started
+            answer = dumps(Made(epoch, number, shipment, seconds, cpu_s, self._starved_s()))
         except Ended:
             self._arena.abort()
             self._connection.send_bytes(dumps(ShardEnded(epoch, number)))
@@ -230,6 +240,13 @@ class _Worker:
             if shipment.new is not None:
                 self._arena.hand_over(shipment.new, self._connection, self._parent_pid)
 
+    def _starved_s(self) -> float | None:
+        """How long this thread could have run since the last call, and had no CPU."""
+        before, self._starved_before_s = self._starved_before_s, cpu_wait_s()
+        if self._starved_before_s is None or before is None:
+            return None
+        return self._starved_before_s - before
+
     def _where(self, place: str) -> str:
         return f"in DataLoader worker process {self._number}, {place}"
 
@@ -240,6 +257,10 @@ class _Worker:
         except Exception:
             data = dumps(message._replace(error=_without_type(message.error)))
         self._connection.send_bytes(data)
+
+
+def _affinity() -> tuple[int, ...] | None:
+    return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else None
 
 
 def _without_type(error: ExceptionWrapper) -> ExceptionWrapper:

@@ -48,17 +48,32 @@ class Stop(NamedTuple):
     """To a worker: end."""
 
 
+class Started(NamedTuple):
+    """From a worker, once: it has come up and ``worker_init_fn`` has run.
+
+    Attributes:
+        affinity: The CPUs it may run on; None where the system does not tell.
+    """
+
+    affinity: tuple[int, ...] | None
+
+
 class Made(NamedTuple):
     """From a worker: a batch. The descriptor of a new slot follows on the pipe.
 
     Attributes:
         seconds: How long it took to make.
+        cpu_s: CPU time of the worker meanwhile.
+        starved_s: How long the worker could have run meanwhile and had no CPU; None where
+            the system does not tell.
     """
 
     epoch: int
     number: int
     shipment: Shipment
     seconds: float
+    cpu_s: float
+    starved_s: float | None
 
 
 class Failed(NamedTuple):
@@ -76,7 +91,15 @@ class ShardEnded(NamedTuple):
     number: int
 
 
-_KINDS: tuple[type[Any], ...] = (BeginEpoch, Make, Stop, Made, Failed, ShardEnded)
+_KINDS: tuple[type[Any], ...] = (
+    BeginEpoch,
+    Make,
+    Stop,
+    Started,
+    Made,
+    Failed,
+    ShardEnded,
+)
 _CODES = {kind: code for code, kind in enumerate(_KINDS)}
 
 
@@ -86,8 +109,8 @@ def dumps(message: Any) -> bytes:
     As plain tuples: a named tuple takes pickle several times as long.
     """
     if type(message) is Made:
-        slot, new, retired, (stream, buffers, memory) = message.shipment
-        fields: Any = (*message[:2], slot, new, retired, stream, buffers, memory, message.seconds)
+        *shipment, envelope = message.shipment
+        fields: Any = (*message[:2], *message[3:], *shipment, *envelope)
     elif type(message) is Make:
         fields = (message.epoch, [tuple(task) for task in message.tasks], *message[2:])
     else:
@@ -100,9 +123,10 @@ def loads(data: bytes) -> Any:
     code, fields = pickle.loads(data)
     kind = _KINDS[code]
     if kind is Made:
-        epoch, number, slot, new, retired, stream, buffers, memory, seconds = fields
-        shipment = Shipment(slot, new, retired, Envelope(stream, buffers, memory))
-        return Made(epoch, number, shipment, seconds)
+        epoch, number, seconds, cpu_s, starved_s, *shipment, stream, buffers, memory = fields
+        slot, new, retired, size_bytes = shipment
+        shipped = Shipment(slot, new, retired, size_bytes, Envelope(stream, buffers, memory))
+        return Made(epoch, number, shipped, seconds, cpu_s, starved_s)
     if kind is Make:
         epoch, tasks, released, forgotten = fields
         return Make(epoch, tuple(Task(*task) for task in tasks), released, forgotten)

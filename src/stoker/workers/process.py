@@ -8,19 +8,19 @@ Guarantees
       by a process it started, it is found within half a second all the same.
     - The main process never blocks on sending: a worker is sent more than a few kilobytes
       only when it has nothing else to read, so it is reading. Workers send small messages.
-    - `close` takes less than a second: workers are asked to stop, then terminated, then
-      killed, all at once and with one deadline. It does nothing in a forked copy.
+    - `close` takes less than a second, see `stopping`, and does nothing in a forked copy.
 
 States of a worker::
 
-    started --> serving --Stop--> ended
-                   |
-                   +-- killed, os._exit --> dead (reported once)
+    add --> coming up --Started--> serving --retire--> leaving --> ended, number free again
+                |                     |
+                +---------------------+-- killed, os._exit --> dead (reported once)
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import threading
@@ -28,25 +28,35 @@ import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from multiprocessing import process as multiprocessing_process
 from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from pickle import PicklingError
 from typing import Any, NamedTuple
 
 from stoker.errors import TransportError
 from stoker.order.epoch import Task
 from stoker.transport.arena import LentSlots, Shipment
-from stoker.transport.shm import discard
+from stoker.workers.etiquette import look_around, quiet_fork
 from stoker.workers.job import Job, run
-from stoker.workers.messages import BeginEpoch, Made, Make, Stop, dumps, loads
+from stoker.workers.messages import (
+    BeginEpoch,
+    Made,
+    Make,
+    Started,
+    Stop,
+    dumps,
+    loads,
+)
+from stoker.workers.stopping import stop_all
 from stoker.workers.waiting import Waiter
 
 _UNREAD_LIMIT_BYTES = 4096
+# A pipe holds more (Linux: 208 KiB, half of it overhead), but a worker should not wait for room.
+_PIPE_BYTES = 32 * 1024
 _LIVENESS_CHECK_S = 0.5
-_STOP_S, _TERMINATE_S, _KILL_S = 0.3, 0.2, 0.2
 
 # torch's words, for the same misuse.
 _PICKLE_WARNING = (
@@ -122,47 +132,92 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
+@dataclass
+class _Member:
+    """One worker, and what lies between it and the main process."""
+
+    process: Any
+    connection: Connection
+    slots: LentSlots
+    unread: deque[_Unread] = field(default_factory=deque)
+    outbox: deque[_Unread] = field(default_factory=deque)
+    begin: bytes = b""
+    leaving: bool = False
+    answer_bytes: int = 1
+
+
 class ProcessPool:
-    """A fixed number of worker processes. For one thread of one process.
+    """Worker processes; some may be added and others retired. For one thread of one process.
+
+    Workers are numbered from 0; the number of one that has ended is given out again.
 
     Args:
         job: What the workers do.
         context: A multiprocessing context, or the torch.multiprocessing module.
-        first: The epoch to begin with.
         kept_limit: See `LentSlots`.
+        quiet: Whether not to warn of what does not pickle.
 
-    Raises:
-        Exception: What starting a process raises; those started are stopped then.
+    Attributes:
+        processes: The process objects of the workers there are.
+        deaths: Workers that ended unasked.
+        largest_bytes: The largest slot, or batch that came without one, so far.
     """
 
-    def __init__(self, job: Job, context: Any, first: BeginEpoch, kept_limit: int) -> None:
+    def __init__(self, job: Job, context: Any, kept_limit: int, *, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._job = job
+        self._context = context
         self.processes: list[Any] = []
         self._connections: list[Connection] = []
         self._waiter = Waiter()
         self.close = weakref.finalize(
-            self, _stop, self.processes, self._connections, self._waiter, os.getpid()
+            self, stop_all, self.processes, self._connections, self._waiter, os.getpid()
         )
         _EVERY_POOL.add(self)
-        self._slots = [LentSlots(kept_limit) for _ in range(job.num_workers)]
-        self._unread: list[deque[_Unread]] = [deque() for _ in range(job.num_workers)]
-        self._outbox: list[deque[_Unread]] = [deque() for _ in range(job.num_workers)]
-        self._begin = [b""] * job.num_workers
+        self._kept_limit = kept_limit
+        self._members: dict[int, _Member] = {}
         self.deaths: dict[int, Died] = {}
         self.largest_bytes = 0
         if job.segments == "named" and os.name == "posix":
             resource_tracker.ensure_running()  # One for all: each worker would start its own.
-        try:
-            for worker in range(job.num_workers):
-                self._start(job, context, worker, first)
-        except BaseException:
-            self.close()
-            raise
 
-    def _start(self, job: Job, context: Any, worker: int, first: BeginEpoch) -> None:
+    def add(self, count: int, first: BeginEpoch) -> list[int]:
+        """Starts workers. Each tells with `Started` that it has come up.
+
+        Args:
+            count: How many.
+            first: The epoch to begin with.
+
+        Returns:
+            Their numbers.
+
+        Raises:
+            Exception: What starting a process raises; those started by this call leave then.
+        """
+        free = (n for n in itertools.count() if n not in self._members)
+        numbers = list(itertools.islice(free, count))
+        told = len(self._members) + count
+        job = replace(
+            self._job,
+            forked=self._context.get_start_method() != "spawn",
+            num_workers=self._job.num_workers or told,
+        )
+        if self._context.get_start_method() == "fork":
+            look_around()
+        try:
+            for number in numbers:
+                self._start(job, number, first)
+        except BaseException:
+            for number in self._members.keys() & numbers:
+                self.retire(number)
+            raise
+        return numbers
+
+    def _start(self, job: Job, worker: int, first: BeginEpoch) -> None:
+        context = self._context
         ours, theirs = context.Pipe(duplex=True)
-        self._connections.append(ours)
         method = context.get_start_method()
-        inherited = list(self._connections) if method == "fork" else []
+        inherited = [*self._connections, ours] if method == "fork" else []
         # The system can end a worker with the thread that started it, which must not be
         # sooner than the process.
         in_main_thread = threading.current_thread() is threading.main_thread()
@@ -171,25 +226,82 @@ class ProcessPool:
             target=run, args=(job, worker, theirs, inherited, first, parent_pid), daemon=True
         )
         try:
-            with _interrupts_held_back(context):
+            with _interrupts_held_back(context), quiet_fork():
                 started.start()
-        except (TypeError, AttributeError, PicklingError):
-            warnings.warn(_PICKLE_WARNING, stacklevel=6)
+        except BaseException as error:
+            ours.close()
+            if isinstance(error, (TypeError, AttributeError, PicklingError)) and not self._quiet:
+                warnings.warn(_PICKLE_WARNING, stacklevel=7)
             raise
         finally:
             theirs.close()
         self.processes.append(started)
+        self._connections.append(ours)
+        self._members[worker] = _Member(started, ours, LentSlots(self._kept_limit))
         self._waiter.add(ours, worker)
         self._waiter.add(started.sentinel, _sentinel(worker))
+
+    def retire(self, worker: int) -> None:
+        """Lets a worker end. It must hold no task, and no batch of it may be unopened."""
+        member = self._members[worker]
+        member.leaving = True
+        self._post(member, _Unread(dumps(Stop()), 0, 0))
+
+    def process(self, worker: int) -> Any:
+        """The process object of a worker."""
+        return self._members[worker].process
+
+    @property
+    def workers(self) -> list[int]:
+        """The numbers of the workers that are not leaving."""
+        return [number for number, member in self._members.items() if not member.leaving]
+
+    @property
+    def slot_bytes(self) -> int:
+        """Memory of all slots."""
+        return sum(member.slots.size_bytes for member in self._members.values())
+
+    @property
+    def slot_count(self) -> int:
+        """How many slots there are."""
+        return sum(member.slots.count for member in self._members.values())
+
+    @property
+    def lent(self) -> int:
+        """How many slots the consumer sees a batch in."""
+        return sum(member.slots.lent for member in self._members.values())
+
+    def unlent(self, worker: int) -> int:
+        """How many slots of a worker the consumer does not see."""
+        slots = self._members[worker].slots
+        return slots.count - slots.lent
+
+    def unread_answers(self, worker: int) -> int:
+        """How many answers like its last one a worker can send while nobody reads them."""
+        return _PIPE_BYTES // self._members[worker].answer_bytes
+
+    def busy(self, worker: int) -> bool:
+        """Whether a worker has yet to answer something, of this epoch or an earlier one."""
+        member = self._members[worker]
+        return bool(member.outbox) or any(message.tasks for message in member.unread)
 
     def begin_epoch(self, message: BeginEpoch) -> None:
         """Has workers told with their next tasks; tasks not sent yet are dropped."""
         data = dumps(message)
-        for worker, outbox in enumerate(self._outbox):
-            for message_not_sent in outbox:
-                self._slots[worker].put_back(message_not_sent.ended)
-            outbox.clear()
-            self._begin[worker] = data
+        for member in self._members.values():
+            for message_not_sent in member.outbox:
+                member.slots.put_back(message_not_sent.ended)
+            member.outbox.clear()
+            member.begin = data
+
+    def empty(self, worker: int, epoch: int, held: Collection[int | None]) -> None:
+        """Gives back the memory of a worker that makes nothing; see `LentSlots.empty`."""
+        member = self._members[worker]
+        member.slots.empty(held)
+        if member.slots.has_news and not member.outbox:
+            ended = member.slots.take_ended()
+            data = dumps(Make(epoch, (), *ended))
+            self._post(member, _Unread(data, 0, len(data), ended))
 
     def make(self, worker: int, epoch: int, tasks: Sequence[Task]) -> None:
         """Sends tasks, now or when the worker has read what it was sent before.
@@ -197,39 +309,45 @@ class ProcessPool:
         Raises:
             Exception: What pickle raises for indices it cannot carry; nothing is sent then.
         """
-        ended = self._slots[worker].take_ended()
+        member = self._members[worker]
+        ended = member.slots.take_ended()
         try:
             data = dumps(Make(epoch, tuple(tasks), *ended))
         except BaseException:
-            self._slots[worker].put_back(ended)
+            member.slots.put_back(ended)
             raise
-        self._outbox[worker].append(_Unread(data, len(tasks), len(data), ended))
-        self._flush(worker)
+        self._post(member, _Unread(data, len(tasks), len(data), ended))
 
-    def _flush(self, worker: int) -> None:
-        outbox, unread = self._outbox[worker], self._unread[worker]
+    def _post(self, member: _Member, message: _Unread) -> None:
+        member.outbox.append(message)
+        self._flush(member)
+
+    def _flush(self, member: _Member) -> None:
+        outbox, unread = member.outbox, member.unread
         while outbox:
-            size_bytes = outbox[0].size_bytes + len(self._begin[worker])
+            size_bytes = outbox[0].size_bytes + len(member.begin)
             if unread and sum(u.size_bytes for u in unread) + size_bytes > _UNREAD_LIMIT_BYTES:
                 return
             message = outbox.popleft()
-            begin, self._begin[worker] = self._begin[worker], b""
+            begin, member.begin = member.begin, b""
             if begin:
-                self._write(worker, begin)
-            self._write(worker, message.data)
+                self._write(member, begin)
+            self._write(member, message.data)
             unread.append(_Unread(b"", message.tasks, size_bytes))
 
-    def _answered(self, worker: int) -> None:
+    def _answered(self, member: _Member) -> None:
         """A worker has answered a task, so it has read all messages before that one."""
-        unread = self._unread[worker]
+        unread = member.unread
+        while not unread[0].tasks:
+            unread.popleft()
         unread[0].tasks -= 1
         if not unread[0].tasks:
             unread.popleft()
-            self._flush(worker)
+        self._flush(member)
 
-    def _write(self, worker: int, data: bytes) -> None:
+    def _write(self, member: _Member, data: bytes) -> None:
         with contextlib.suppress(OSError):  # It is dead, which `wait` will tell.
-            self._connections[worker].send_bytes(data)
+            member.connection.send_bytes(data)
 
     def wait(self, timeout_s: float | None) -> list[tuple[int, Any]]:
         """Blocks until something happened, or for `timeout_s` (None: for ever).
@@ -247,7 +365,8 @@ class ProcessPool:
                 slice_s = min(slice_s, max(0.0, deadline - time.monotonic()))
             tags = self._waiter.wait(slice_s)
             if not tags and slice_s == _LIVENESS_CHECK_S:
-                tags = [_sentinel(w) for w, p in enumerate(self.processes) if not p.is_alive()]
+                members = self._members.items()
+                tags = [_sentinel(n) for n, member in members if not member.process.is_alive()]
             events = [event for tag in tags for event in self._read(tag)]
             if events or (deadline is not None and time.monotonic() >= deadline):
                 return events
@@ -261,99 +380,69 @@ class ProcessPool:
         if tag == _WATCHED:
             return [(-1, None)]
         worker = tag if tag >= 0 else _sentinel(tag)
-        if worker in self.deaths:
+        if worker in self.deaths or worker not in self._members:
             return []
+        member = self._members[worker]
         events: list[tuple[int, Any]] = []
         try:
             if tag >= 0:
-                return [self._receive(worker)]
-            while self._connections[worker].poll(0):
-                events.append(self._receive(worker))
+                return [self._receive(worker, member)]
+            while member.connection.poll(0):
+                events.append(self._receive(worker, member))
         except (EOFError, OSError):
-            self.processes[worker].join(_LIVENESS_CHECK_S)
-        process = self.processes[worker]
-        if process.is_alive():
+            member.process.join(_LIVENESS_CHECK_S)
+        if member.process.is_alive():
             return events
-        self.deaths[worker] = Died(process.pid, process.exitcode)
-        self._waiter.remove(self._connections[worker])
-        self._waiter.remove(process.sentinel)
+        self._waiter.remove(member.connection)
+        self._waiter.remove(member.process.sentinel)
+        if member.leaving:
+            self._reap(worker)
+            return events
+        self.deaths[worker] = Died(member.process.pid, member.process.exitcode)
         return [*events, (worker, self.deaths[worker])]
 
-    def _receive(self, worker: int) -> tuple[int, Any]:
-        answer = loads(self._connections[worker].recv_bytes())
+    def bury(self, worker: int) -> None:
+        """Forgets a worker that has died, as if it had never been."""
+        del self.deaths[worker]
+        self._reap(worker)
+
+    def _reap(self, worker: int) -> None:
+        member = self._members.pop(worker)
+        self.processes.remove(member.process)
+        self._connections.remove(member.connection)
+        member.process.join()
+        member.connection.close()
+        member.slots.close()
+
+    def _receive(self, worker: int, member: _Member) -> tuple[int, Any]:
+        data = member.connection.recv_bytes()
+        answer = loads(data)
+        if isinstance(answer, Started):
+            return worker, answer
         if isinstance(answer, Made):
-            self._accept(worker, answer.shipment)
-        self._answered(worker)
+            member.answer_bytes = len(data)
+            self._accept(member, answer.shipment)
+        self._answered(member)
         return worker, answer
 
-    def _accept(self, worker: int, shipment: Shipment) -> None:
+    def _accept(self, member: _Member, shipment: Shipment) -> None:
+        size_bytes = shipment.size_bytes
         if shipment.new is not None:
             try:
-                self._slots[worker].attach(shipment.new, self._connections[worker])
+                member.slots.attach(shipment.new, member.connection)
             except TransportError:
-                self.processes[worker].join(_LIVENESS_CHECK_S)
-                if not self.processes[worker].is_alive():
+                member.process.join(_LIVENESS_CHECK_S)
+                if not member.process.is_alive():
                     raise EOFError from None  # It died between the message and its descriptor.
                 raise
-            self.largest_bytes = max(self.largest_bytes, shipment.new.size_bytes)
-        self._slots[worker].retire(shipment.retired)
+            size_bytes = shipment.new.size_bytes
+        self.largest_bytes = max(self.largest_bytes, size_bytes)
+        member.slots.retire(shipment.retired)
 
-    def open(self, worker: int, shipment: Shipment) -> Any:
+    def open(self, worker: int, shipment: Shipment, *, copy: bool = False) -> Any:
         """Builds the batch; see `LentSlots.open`."""
-        return self._slots[worker].open(shipment)
+        return self._members[worker].slots.open(shipment, copy=copy)
 
     def discard(self, worker: int, shipment: Shipment) -> None:
         """Drops a batch that nobody wants."""
-        self._slots[worker].discard(shipment)
-
-
-def _stop(
-    processes: list[Any], connections: list[Connection], waiter: Waiter, owner_pid: int
-) -> None:
-    """Ends the workers of a pool that is closed, dropped, or alive at interpreter exit."""
-    if os.getpid() != owner_pid:
-        return  # A forked copy: the workers are the original's.
-    waiter.close()
-    try:
-        stop = dumps(Stop())
-        for connection in connections:
-            with contextlib.suppress(OSError):
-                connection.send_bytes(stop)
-        _drain(processes, connections, _STOP_S)
-        for process in _living(processes):
-            process.terminate()
-        _drain(processes, connections, _TERMINATE_S)
-    finally:  # Also when a second Ctrl-C comes while we wait.
-        for process in _living(processes):
-            process.kill()
-        _drain(processes, connections, _KILL_S)
-        for connection in connections:
-            connection.close()
-
-
-def _living(processes: list[Any]) -> list[Any]:
-    return [process for process in processes if process.is_alive()]
-
-
-def _drain(processes: list[Any], connections: list[Connection], patience_s: float) -> None:
-    """Waits until the workers have ended, and takes in what they still have to say.
-
-    A worker may be blocked on saying it; and a slot that it tells of has a name, elsewhere
-    than on Linux, which somebody has to take away.
-    """
-    deadline = time.monotonic() + patience_s
-    open_ends = set(connections)
-    while open_ends or _living(processes):
-        sentinels = [process.sentinel for process in _living(processes)]
-        left_s = max(0.0, deadline - time.monotonic()) if sentinels else 0.0
-        ready = wait([*open_ends, *sentinels], left_s)
-        for connection in open_ends.intersection(ready):
-            try:
-                answer = loads(connection.recv_bytes())
-            except Exception:  # It has ended, perhaps in the middle of a word.
-                open_ends.discard(connection)
-                continue
-            if isinstance(answer, Made) and answer.shipment.new is not None:
-                discard(answer.shipment.new.name, connection)
-        if not ready:
-            return
+        self._members[worker].slots.discard(shipment)

@@ -1,0 +1,73 @@
+"""How the workers of a pool are ended, whatever state they are in.
+
+Guarantees
+    - It takes less than a second: workers are asked to stop, then terminated, then killed,
+      all at once and with one deadline for each step. It does nothing in a forked copy.
+    - What a worker still has to say is taken in, so that it is not blocked on saying it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from stoker.transport.shm import discard
+from stoker.workers.messages import Made, Stop, dumps, loads
+from stoker.workers.waiting import Waiter
+
+_STOP_S, _TERMINATE_S, _KILL_S = 0.3, 0.2, 0.2
+
+
+def stop_all(
+    processes: list[Any], connections: list[Connection], waiter: Waiter, owner_pid: int
+) -> None:
+    """Ends the workers of a pool that is closed, dropped, or alive at interpreter exit."""
+    if os.getpid() != owner_pid:
+        return  # A forked copy: the workers are the original's.
+    waiter.close()
+    try:
+        stop = dumps(Stop())
+        for connection in connections:
+            with contextlib.suppress(OSError):
+                connection.send_bytes(stop)
+        _drain(processes, connections, _STOP_S)
+        for process in _living(processes):
+            process.terminate()
+        _drain(processes, connections, _TERMINATE_S)
+    finally:  # Also when a second Ctrl-C comes while we wait.
+        for process in _living(processes):
+            process.kill()
+        _drain(processes, connections, _KILL_S)
+        for connection in connections:
+            connection.close()
+
+
+def _living(processes: list[Any]) -> list[Any]:
+    return [process for process in processes if process.is_alive()]
+
+
+def _drain(processes: list[Any], connections: list[Connection], patience_s: float) -> None:
+    """Waits until the workers have ended, and takes in what they still have to say.
+
+    A worker may be blocked on saying it; and a slot that it tells of has a name, elsewhere
+    than on Linux, which somebody has to take away.
+    """
+    deadline = time.monotonic() + patience_s
+    open_ends = set(connections)
+    while open_ends or _living(processes):
+        sentinels = [process.sentinel for process in _living(processes)]
+        left_s = max(0.0, deadline - time.monotonic()) if sentinels else 0.0
+        ready = wait([*open_ends, *sentinels], left_s)
+        for connection in open_ends.intersection(ready):
+            try:
+                answer = loads(connection.recv_bytes())
+            except Exception:  # It has ended, perhaps in the middle of a word.
+                open_ends.discard(connection)
+                continue
+            if isinstance(answer, Made) and answer.shipment.new is not None:
+                discard(answer.shipment.new.name, connection)
+        if not ready:
+            return
