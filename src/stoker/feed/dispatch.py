@@ -8,22 +8,26 @@ States of a batch::
     assign        finished            deliver
       --> running ---------> ready ------------> delivered
            |  |                ^
-           |  +- made -> pinning
+           |  +- made -> pinning     |
            +-- shard_ended --> never was
+      <------------- put_back -------+
 
 Guarantees (checked by `validate`)
-    - Every number is assigned once and delivered once; in order when that is asked for.
+    - Every number is delivered once, in order when that is asked for. It is assigned once,
+      and once more each time that it was put back.
     - Batches running or ready never exceed the window, except while the consumer waits for
       one that is still being made, or has just waited: then free workers run ahead, up to
-      another bound.
-    - Of a map-style data set any free worker makes the next batch. Of an iterable one,
-      worker w makes numbers w, w + n, w + 2n ... until its iterator ends.
+      another bound. They never exceed what memory allows.
+    - Of a map-style data set any free worker makes the next batch, and workers may join and
+      leave at any time: one that leaves makes what it holds, and gets no more. Of an iterable
+      one, worker w makes numbers w, w + n, w + 2n ... until its iterator ends; the n workers
+      stay.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from math import ceil
 
 NOTICE_S = 0.00015
@@ -69,8 +73,8 @@ def nap_s(held: Iterable[tuple[int, float | None]]) -> float:
     batch.
 
     Args:
-        held: For each worker, how many batches it has not answered, and how long it takes
-            for one, or None when not known yet.
+        held: For each worker, how many batches it has not answered, and can answer while
+            nobody reads; and how long it takes for one, or None when not known yet.
     """
     bursts = [
         count * service_s if count >= _BURST_LEAST else 0.0
@@ -84,43 +88,80 @@ class Dispatcher:
     """See the module.
 
     Args:
-        workers: How many, at least 1.
+        workers: How many there are to begin with; at least 1 where `sharded`.
         prefetch: Batches in advance per worker, at least 1; the window is their product.
         in_order: Whether batches are delivered by number.
         sharded: Whether each worker has an iterator of its own.
     """
 
     def __init__(self, workers: int, prefetch: int, *, in_order: bool, sharded: bool) -> None:
-        self.workers = workers
         self.prefetch = prefetch
-        self.window = workers * prefetch
         self.in_order = in_order
         self.sharded = sharded
         self.head = 0
         self._next = 0
+        self._again: list[int] = []
         self._exhausted = False
-        self._queues: list[deque[int]] = [deque() for _ in range(workers)]
+        self._queues: dict[int, deque[int]] = {}
+        self._serving: set[int] = set()
         self._pinning: dict[int, int] = {}
         self._ready: dict[int, int] = {}
-        self._rounds = [0] * workers
+        self._rounds: dict[int, int] = {}
         self._ended: dict[int, int] = {}
+        for worker in range(workers):
+            self.join(worker)
+
+    def join(self, worker: int) -> None:
+        """A worker may be given batches from now on."""
+        self._serving.add(worker)
+        self._queues.setdefault(worker, deque())
+        self._rounds.setdefault(worker, 0)
+
+    def leave(self, worker: int) -> None:
+        """A worker is given no more batches; it makes those that it holds."""
+        self._serving.discard(worker)
+
+    def has_left(self, worker: int) -> bool:
+        """Whether a worker that was told to leave has made all that it held."""
+        return worker not in self._serving and not self._queues.get(worker)
+
+    @property
+    def serving(self) -> int:
+        """Workers that may be given batches."""
+        return len(self._serving)
+
+    @property
+    def window(self) -> int:
+        """Most batches in flight while the consumer does not wait."""
+        return len(self._serving) * self.prefetch
+
+    @property
+    def assigned_so_far(self) -> int:
+        """The number after the last one that was assigned."""
+        return self._next
 
     @property
     def in_flight(self) -> int:
         """Batches running, pinning or ready."""
-        return sum(map(len, self._queues)) + len(self._pinning) + len(self._ready)
+        running = sum(map(len, self._queues.values()))
+        return running + len(self._pinning) + len(self._ready)
 
     def running(self, worker: int) -> tuple[int, ...]:
         """The numbers a worker holds; the first is the one it is making."""
-        return tuple(self._queues[worker])
+        return tuple(self._queues.get(worker, ()))
+
+    def ready_of(self, worker: int) -> int:
+        """How many batches of a worker are made and not handed out."""
+        made = [*self._pinning.values(), *self._ready.values()]
+        return made.count(worker)
 
     def has_ended(self, worker: int) -> bool:
         """Whether there is nothing left for a worker to make in this epoch."""
-        no_more = worker in self._ended if self.sharded else self._exhausted
-        return no_more and not self._queues[worker]
+        no_more = worker in self._ended if self.sharded else self._exhausted and not self._again
+        return no_more and not self._queues.get(worker)
 
     def next_assignment(
-        self, *, waiting: bool, depths: Sequence[int], run_ahead: int
+        self, *, waiting: bool, depths: Mapping[int, int], run_ahead: int, most: int
     ) -> tuple[int, int] | None:
         """The next (worker, number) to assign, or None.
 
@@ -128,25 +169,29 @@ class Dispatcher:
             waiting: Whether the consumer waits for a batch, or has just had to.
             depths: How many batches each worker may hold.
             run_ahead: Bound on batches in flight while the consumer waits.
+            most: Bound on batches in flight that nothing lifts; at least 1.
         """
+        in_flight = self.in_flight
+        if in_flight >= most:
+            return None
         if self.sharded:
             return self._next_of_shards()
-        if self._exhausted:
+        if self._exhausted and not self._again:
             return None
-        if self.in_flight >= (max(run_ahead, self.window) if waiting else self.window):
+        if in_flight >= (max(run_ahead, self.window) if waiting else self.window):
             return None
-        held = [len(queue) for queue in self._queues]
-        free = [worker for worker in range(self.workers) if held[worker] < depths[worker]]
-        return (min(free, key=held.__getitem__), self._next) if free else None
+        held = {worker: len(self._queues[worker]) for worker in self._serving}
+        free = [worker for worker in sorted(held) if held[worker] < depths[worker]]
+        return (min(free, key=held.__getitem__), self.next_to_put_in) if free else None
 
     def _next_of_shards(self) -> tuple[int, int] | None:
-        held = [len(queue) for queue in self._queues]
+        held = {worker: len(queue) for worker, queue in self._queues.items()}
         for worker in (*self._pinning.values(), *self._ready.values()):
             if worker >= 0:  # not the sampler's error
                 held[worker] += 1
         numbers = [
-            (self._rounds[w] * self.workers + w, w)
-            for w in range(self.workers)
+            (self._rounds[w] * self.serving + w, w)
+            for w in self._serving
             if w not in self._ended and held[w] < self.prefetch
         ]
         if not numbers:
@@ -156,9 +201,29 @@ class Dispatcher:
 
     def assigned(self, worker: int, number: int) -> None:
         """A worker was sent a batch."""
+        if number in self._again:
+            self._again.remove(number)
         self._queues[worker].append(number)
         self._next = max(self._next, number + 1)
         self._rounds[worker] += 1
+
+    @property
+    def next_to_put_in(self) -> int:
+        """The number that is to be assigned, or skipped, next."""
+        return min(self._again, default=self._next)
+
+    def skip(self, number: int) -> None:
+        """A batch was made and handed out elsewhere, while none was in flight here."""
+        assert not self.in_flight
+        if number in self._again:
+            self._again.remove(number)
+        self._next = max(self._next, number + 1)
+        self.head = self.next_to_put_in
+
+    def put_back(self, number: int) -> None:
+        """A batch that was ready is dropped, to be made again before later ones."""
+        del self._ready[number]
+        self._again.append(number)
 
     def exhausted(self) -> None:
         """The sampler has no more batches."""
@@ -191,13 +256,13 @@ class Dispatcher:
         """The number of the batch to hand out now, or None."""
         if not self.in_order:
             return next(iter(self._ready), None)
-        if self.sharded and (self._ready or len(self._ended) < self.workers):
+        if self.sharded and (self._ready or len(self._ended) < self.serving):
             while self._was_never(self.head):  # Some number is still to come, so this ends.
                 self.head += 1
         return self.head if self.head in self._ready else None
 
     def _was_never(self, number: int) -> bool:
-        end = self._ended.get(number % self.workers)
+        end = self._ended.get(number % self.serving)
         return end is not None and number >= end
 
     def delivered(self, number: int) -> None:
@@ -208,21 +273,20 @@ class Dispatcher:
 
     def done(self) -> bool:
         """Whether every batch of the epoch has been delivered."""
-        no_more = len(self._ended) == self.workers if self.sharded else self._exhausted
-        return no_more and self.in_flight == 0
+        no_more = len(self._ended) == self.serving if self.sharded else self._exhausted
+        return no_more and self.in_flight == 0 and not self._again
 
     def validate(self) -> None:
         """Raises AssertionError where the state contradicts itself."""
-        running = [number for queue in self._queues for number in queue]
+        running = [number for queue in self._queues.values() for number in queue]
         running += self._pinning
-        assert len(set(running)) == len(running)
-        assert not set(running) & set(self._ready)
-        assert all(number < self._next for number in [*running, *self._ready])
+        known = [*running, *self._ready, *self._again]
+        assert len(set(known)) == len(known)
+        assert all(number < self._next for number in known)
         if self.in_order and not self.sharded:
             assert self.head <= self._next
-            assert self.in_flight == self._next - self.head
+            assert len(known) == self._next - self.head
         if self.sharded:
-            for worker, queue in enumerate(self._queues):
-                assert all(number % self.workers == worker for number in queue)
-                done = [*self._pinning.values(), *self._ready.values()]
-                assert len(queue) + done.count(worker) <= self.prefetch
+            for worker, queue in self._queues.items():
+                assert all(number % self.serving == worker for number in queue)
+                assert len(queue) + self.ready_of(worker) <= self.prefetch

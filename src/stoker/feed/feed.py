@@ -14,21 +14,22 @@ Guarantees
 from __future__ import annotations
 
 import os
-import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from stoker.errors import IteratorStopped, WaitTimeout, WorkerDied
+from stoker.errors import WaitTimeout
+from stoker.feed.crew import Crew
 from stoker.feed.dispatch import BURST_S, Dispatcher, nap_s, queue_depth
-from stoker.feed.pinning import Pinner
+from stoker.feed.faults import in_a_copy, timed_out, was_closed, worker_died
+from stoker.feed.meter import Meter
+from stoker.feed.pinning import Pinned
+from stoker.feed.room import Room
 from stoker.order.epoch import EpochPlan, Task
-from stoker.workers.messages import BeginEpoch, Failed, Made, ShardEnded
-from stoker.workers.process import Died, ProcessPool
+from stoker.workers.messages import BeginEpoch, Failed, Made, ShardEnded, Started
+from stoker.workers.process import Died
 
-_RUN_AHEAD_BYTES = 256 * 1024 * 1024
 _RUN_AHEAD_PER_WORKER = 64
-_SMOOTHING = 0.2
 
 
 class _Raises:
@@ -45,71 +46,128 @@ class Feed:
     """Batches of one epoch after another, from a pool of workers.
 
     Args:
-        pool: The workers; the feed closes it.
+        crew: The workers, none yet; the feed closes it.
         prefetch: Batches in advance per worker.
         in_order: Whether batches come by number.
         sharded: Whether the data set is iterable.
         timeout_s: How long `next` may wait for a batch; 0 means for ever.
-        pinner: What pins batches, or None.
+        meter: Takes note of what happens.
+        room: How many bytes batches in flight may take.
 
     Attributes:
+        crew: The workers.
         closed: Whether the workers have been stopped.
+        on_second_try: Called with a task and the first answer of a worker, where that is an
+            error; makes the batch in another way, or raises.
     """
 
     def __init__(
         self,
-        pool: ProcessPool,
+        crew: Crew,
         *,
         prefetch: int,
         in_order: bool,
         sharded: bool,
         timeout_s: float,
-        pinner: Pinner | None,
+        meter: Meter,
+        room: Room,
     ) -> None:
-        self._pool = pool
+        self.crew = crew
+        self._pool = crew.pool
         self._prefetch = prefetch
         self._in_order = in_order
         self._sharded = sharded
         self._timeout_s = timeout_s
-        self._pinner = pinner
-        if pinner is not None:
-            pool.watch(pinner.connection)
+        self._meter = meter
+        self._room = room
         self.closed = False
+        self.on_second_try: Callable[[Task, Failed], Any] | None = None
         self._owner_pid = os.getpid()
         self._epoch = -1
-        self._service_s: list[float | None] = [None] * len(pool.processes)
-        self._away_s = 0.0
-        self._left_at: float | None = None
         self._waited_at = -BURST_S
+        self._waited_s = 0.0
         self._answers: dict[int, Any] = {}
 
-    def begin_epoch(self, plan: EpochPlan, message: BeginEpoch) -> None:
+    def begin_epoch(self, plan: EpochPlan, message: BeginEpoch, first: int = 0) -> None:
         """Starts an epoch; what is left of the one before is dropped.
 
         Args:
             plan: Its batches.
             message: What workers were, or are to be, told of it.
+            first: The number of the first batch that is to be made here.
         """
         for death in self._pool.deaths.values():  # It had no work left when it died.
             self.close()
-            raise _worker_died(death, None, self._sharded)
+            raise worker_died(death, None, self._sharded)
         if self._epoch >= 0:
             self._pool.begin_epoch(message)
-        for answer in self._answers.values():
-            self._drop(answer)
-        self._answers = {}
+        self._drop_all()
         self._epoch = message.epoch
         self._plan = plan
-        self._left_at = None
         self._waited_at = -BURST_S
         self._tasks: dict[int, Task] = {}
         self._dispatcher = Dispatcher(
-            len(self._pool.processes),
-            self._prefetch,
-            in_order=self._in_order,
-            sharded=self._sharded,
+            0, self._prefetch, in_order=self._in_order, sharded=self._sharded
         )
+        if first:
+            self._dispatcher.skip(first - 1)
+        self.crew.serve(self._dispatcher)
         self._assign()
+
+    @property
+    def processes(self) -> list[Any]:
+        """The process objects of the workers there are; always the same list."""
+        return self._pool.processes
+
+    @property
+    def serving(self) -> int:
+        """Workers that make batches now."""
+        return self._dispatcher.serving
+
+    @property
+    def in_flight(self) -> int:
+        """Batches that are being made, or are ready."""
+        return self._dispatcher.in_flight
+
+    @property
+    def slot_bytes(self) -> int:
+        """Memory of all slots."""
+        return self._pool.slot_bytes
+
+    @property
+    def assigned_so_far(self) -> int:
+        """The number after the last one that was given to a worker, or skipped."""
+        return self._dispatcher.assigned_so_far
+
+    @property
+    def has_losses(self) -> bool:
+        """Whether a worker died that had nothing to do."""
+        return bool(self._pool.deaths)
+
+    def check(self) -> None:
+        """Raises `IteratorStopped` in a forked copy, and after the workers were stopped."""
+        if os.getpid() != self._owner_pid:
+            raise in_a_copy(self._owner_pid)
+        if self.closed:
+            raise was_closed()
+
+    def take_over(self) -> Task | None:
+        """The next task, to be made by the caller; only while nothing is in flight.
+
+        Workers that have come up since are given those after it.
+
+        Raises:
+            Exception: What the sampler raised.
+        """
+        self.check()
+        if self._pool.processes:
+            self._handle(self._pool.wait(0))
+        number = self._dispatcher.next_to_put_in
+        task = self._tasks.pop(number, None) or self._plan.next()
+        if task is not None:
+            self._dispatcher.skip(task.number)
+            self._assign()
+        return task
 
     def next(self) -> Any:
         """The next batch.
@@ -120,8 +178,10 @@ class Feed:
             WaitTimeout: Nothing came in time.
             Exception: What the data set, collate function or sampler raised for this batch.
         """
+        entered = time.perf_counter()
+        self._meter.entered(entered)
         try:
-            number = self._wait_for_batch()
+            number = self._wait_for_batch(entered)
         except StopIteration:
             raise
         except BaseException:
@@ -130,40 +190,46 @@ class Feed:
             raise
         answer = self._answers.pop(number)
         self._dispatcher.delivered(number)
-        self._tasks.pop(number, None)
-        batch = self._open(answer)
+        batch = self._open(answer, self._tasks.pop(number, None))
         self._assign()
-        self._left_at = time.perf_counter()
+        self._meter.delivered(entered, time.perf_counter(), self._waited_s)
         return batch
 
-    def _wait_for_batch(self) -> int:
+    def _wait_for_batch(self, entered: float) -> int:
         if os.getpid() != self._owner_pid:
-            raise _in_a_copy(self._owner_pid)
+            raise in_a_copy(self._owner_pid)
         if self.closed:
-            raise StopIteration if self._dispatcher.done() else self._was_closed()
-        entered = time.perf_counter()
-        if self._left_at is not None:
-            self._away_s += _SMOOTHING * (entered - self._left_at - self._away_s)
+            raise StopIteration if self._dispatcher.done() else was_closed()
+        self._waited_s = 0.0
         self._handle(self._pool.wait(0))
         deadline = entered + self._timeout_s if self._timeout_s > 0 else None
         while (number := self._dispatcher.deliverable()) is None:
             if self._dispatcher.done():
                 raise StopIteration
-            self._waited_at = time.perf_counter()
+            self._waited_at = began = time.perf_counter()
             self._assign()
             left_s = None if deadline is None else deadline - time.perf_counter()
             if left_s is not None and left_s <= 0:
                 raise self._timed_out()
+            out_of_turn = bool(self._answers)
             time.sleep(nap_s(self._held()))
             self._handle(self._pool.wait(left_s))
+            slept_s = time.perf_counter() - began
+            self._waited_s += slept_s
+            if out_of_turn:
+                self._meter.totals.order_s += slept_s
         return number
 
-    def _open(self, answer: Any) -> Any:
+    def _open(self, answer: Any, task: Task | None) -> Any:
         if isinstance(answer, tuple):
             worker, message = answer
             if isinstance(message, Failed):
+                man = self.crew.men.get(worker)
+                if self.on_second_try and task and man is not None and not man.batches:
+                    return self.on_second_try(task, message)
                 message.error.reraise()
-            return self._pool.open(worker, message.shipment)
+            copy = self._room.is_scarce and self._pool.lent >= self._room.lent_limit
+            return self._pool.open(worker, message.shipment, copy=copy)
         if hasattr(answer, "reraise"):
             answer.reraise()
         return answer.batch
@@ -171,36 +237,58 @@ class Feed:
     def _assign(self) -> None:
         """Sends workers all they may have now."""
         waiting = time.perf_counter() - self._waited_at < BURST_S
-        depths = [
-            queue_depth(self._prefetch, self._away_s, service_s, waiting=waiting)
-            for service_s in self._service_s
-        ]
-        run_ahead = min(
-            _RUN_AHEAD_PER_WORKER * self._dispatcher.workers,
-            _RUN_AHEAD_BYTES // max(1, self._pool.largest_bytes),
-        )
+        away_s = self._meter.away_s
+        depths = {
+            worker: queue_depth(self._prefetch, away_s, man.service_s, waiting=waiting)
+            for worker, man in self.crew.men.items()
+        }
+        self._room.learn(self._pool.largest_bytes)
+        most = self._room.most_in_flight
+        run_ahead = min(_RUN_AHEAD_PER_WORKER * self._dispatcher.serving, self._room.run_ahead)
         handfuls: dict[int, list[Task]] = {}
         while command := self._dispatcher.next_assignment(
-            waiting=waiting, depths=depths, run_ahead=run_ahead
+            waiting=waiting,
+            depths=self._within_room(depths) if self._room.is_scarce else depths,
+            run_ahead=run_ahead,
+            most=most,
         ):
             worker, number = command
-            task = self._planned(number)
+            task = self._tasks.get(number) or self._planned(number)
             if task is None:
                 break
             self._tasks[number] = task
             self._dispatcher.assigned(worker, number)
             handfuls.setdefault(worker, []).append(task)
         for worker, tasks in handfuls.items():
-            try:
-                self._pool.make(worker, self._epoch, tasks)
-            except Exception as error:  # Indices that do not pickle.
-                for task in tasks:
-                    self._dispatcher.finished(worker, task.number)
-                    self._answers[task.number] = _Raises(error)
+            self._send(worker, tasks)
+        self._meter.note_peaks(self._dispatcher.in_flight, self._pool.slot_bytes)
+
+    def _send(self, worker: int, tasks: list[Task]) -> None:
+        try:
+            self._pool.make(worker, self._epoch, tasks)
+        except Exception as error:  # Indices that do not pickle.
+            for task in tasks:
+                self._dispatcher.finished(worker, task.number)
+                self._answers[task.number] = _Raises(error)
+
+    def _within_room(self, depths: dict[int, int]) -> dict[int, int]:
+        """How many batches each worker may hold so that no more slots are made than fit."""
+        running = {worker: len(self._dispatcher.running(worker)) for worker in depths}
+        free = {
+            worker: self._pool.unlent(worker) - self._dispatcher.ready_of(worker)
+            for worker in depths
+        }
+        to_be_made = sum(max(0, running[worker] - free[worker]) for worker in depths)
+        more = self._pool.slot_count + to_be_made < self._room.slots or not self.in_flight
+        return {
+            worker: min(depth, max(running[worker] + more, free[worker]))
+            for worker, depth in depths.items()
+        }
 
     def _held(self) -> Iterator[tuple[int, float | None]]:
-        for worker, service_s in enumerate(self._service_s):
-            yield len(self._dispatcher.running(worker)), service_s
+        for worker, man in self.crew.men.items():
+            held = len(self._dispatcher.running(worker))
+            yield min(held, self._pool.unread_answers(worker)), man.service_s
 
     def _planned(self, number: int) -> Task | None:
         try:
@@ -217,36 +305,33 @@ class Feed:
         for worker, message in events:
             if isinstance(message, Died):
                 self._handle_death(worker, message)
+            elif isinstance(message, Started):
+                self.crew.came_up(worker, message)
             elif message is None:
                 self._handle_pinned()
             elif message.epoch != self._epoch:
                 self._drop((worker, message))
             else:
                 self._handle_answer(worker, message)
+        if events:
+            self.crew.dismiss()
 
     def _handle_answer(self, worker: int, message: Any) -> None:
         if isinstance(message, ShardEnded):
             self._dispatcher.shard_ended(worker, message.number)
             return
         if isinstance(message, Made):
-            self._note_service(worker, message.seconds)
-            if self._pinner is not None:
+            self.crew.has_made(worker, message)
+            if self.crew.pinner is not None:
                 self._dispatcher.made(worker, message.number)
-                self._pinner.submit(worker, message)
+                self.crew.pinner.submit(worker, message)
                 return
         self._answers[message.number] = (worker, message)
         self._dispatcher.finished(worker, message.number)
 
-    def _note_service(self, worker: int, seconds: float) -> None:
-        """Takes a slow batch at its word, and forgets it slowly: queueing behind it is dear."""
-        known = self._service_s[worker]
-        if known is not None and seconds < known:
-            seconds = known + _SMOOTHING * (seconds - known)
-        self._service_s[worker] = seconds
-
     def _handle_pinned(self) -> None:
-        assert self._pinner is not None
-        for pinned in self._pinner.collect():
+        assert self.crew.pinner is not None
+        for pinned in self.crew.pinner.collect():
             if pinned.epoch == self._epoch:
                 self._answers[pinned.number] = pinned
                 self._dispatcher.finished(pinned.worker, pinned.number)
@@ -255,93 +340,59 @@ class Feed:
         if isinstance(answer, tuple) and isinstance(answer[1], Made):
             self._pool.discard(answer[0], answer[1].shipment)
 
+    def _drop_all(self) -> None:
+        for answer in self._answers.values():
+            self._drop(answer)
+        self._answers = {}
+
     def _handle_death(self, worker: int, death: Died) -> None:
+        man = self.crew.men.get(worker)
+        if self.crew.lost_while_starting(worker, death):
+            return
         if self._dispatcher.has_ended(worker):
             return
         held = self._dispatcher.running(worker)
         task = self._tasks.get(held[0]) if held else None
-        starting = self._service_s[worker] is None
-        raise _worker_died(death, task, self._sharded, starting=starting)
+        starting = man is not None and man.service_s is None
+        raise worker_died(death, task, self._sharded, starting=starting)
 
     def _timed_out(self) -> WaitTimeout:
-        making = {
-            worker: held[0]
-            for worker in range(self._dispatcher.workers)
+        making = [
+            (worker, self._pool.process(worker).pid, held[0])
+            for worker in self.crew.men
             if (held := self._dispatcher.running(worker))
-        }
-        held_text = ", ".join(
-            f"worker {worker} (pid {self._pool.processes[worker].pid}) batch {number}"
-            for worker, number in making.items()
-        )
-        return WaitTimeout(
-            f"DataLoader timed out after {self._timeout_s} seconds",
-            doing=f"waiting for batch {self._dispatcher.head}, while these are being made: "
-            + (held_text or "none"),
-            likely="a sample that takes longer than the time-out",
-            change="timeout=, or fewer samples a batch",
-        )
+        ]
+        return timed_out(self._timeout_s, self._dispatcher.head, making)
 
-    def _was_closed(self) -> IteratorStopped:
-        return IteratorStopped(
-            "This iterator was stopped before the epoch was over",
-            likely="an earlier error, time-out or Ctrl-C inside it, which stopped its workers",
-            change="iter(loader) begins a new epoch",
-        )
+    def rest(self) -> None:
+        """Gives back the memory of slots that hold nothing; workers keep nothing but themselves."""
+        if self.closed or os.getpid() != self._owner_pid:
+            return
+        self._handle(self._pool.wait(0))
+        held: dict[int, set[int | None]] = {worker: set() for worker in self.crew.men}
+        for answer in self._answers.values():
+            if isinstance(answer, tuple) and isinstance(answer[1], Made):
+                held[answer[0]].add(answer[1].shipment.slot)
+        for worker in self.crew.men:
+            if not self._pool.busy(worker):
+                self._pool.empty(worker, self._epoch, held[worker])
+
+    def put_back(self) -> None:
+        """Drops batches that are ready, to be made again when they are wanted; then `rest`.
+
+        Those of an iterable data set stay: they cannot be made again.
+        """
+        if self._sharded or self.closed or os.getpid() != self._owner_pid:
+            return
+        self._handle(self._pool.wait(0))
+        for number, answer in list(self._answers.items()):
+            made = isinstance(answer, tuple) and isinstance(answer[1], Made)
+            if made or type(answer) is Pinned:
+                self._drop(self._answers.pop(number))
+                self._dispatcher.put_back(number)
+        self.rest()
 
     def close(self) -> None:
         """Stops the workers, in less than a second. Batches handed out stay valid."""
         self.closed = True
-        self._pool.close()
-        if self._pinner is not None:
-            self._pinner.close()
-
-
-def _in_a_copy(owner_pid: int) -> IteratorStopped:
-    return IteratorStopped(
-        f"This iterator belongs to process {owner_pid}; this is a forked copy, {os.getpid()}",
-        likely="os.fork(), or a process started by fork, after iter(loader)",
-        change="iter(loader) in the new process makes an iterator of its own",
-    )
-
-
-def _worker_died(
-    death: Died, task: Task | None, sharded: bool, *, starting: bool = False
-) -> WorkerDied:
-    """The error for a dead worker; begins with torch's words for it."""
-    code = death.exitcode
-    if code is not None and code < 0:
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:
-            name = "unknown"
-        how = f"killed by signal {name} ({-code})"
-    else:
-        how = f"exit code {code}"
-    doing = "waiting for work"
-    if task is not None:
-        doing = (
-            f"starting, or making batch {task.number}"
-            if starting
-            else f"making batch {task.number}"
-        )
-        if not sharded:
-            doing += f", sample indices {task.index!r}"
-    error = WorkerDied(
-        f"DataLoader worker (pid(s) {death.pid}) exited unexpectedly: {how}",
-        doing=doing,
-        likely=_LIKELY.get(code or 0, "code that ends the process, in the data set or a library"),
-        change="num_workers=0 shows the fault in the main process",
-    )
-    error.pid, error.exitcode = death.pid, code
-    if task is not None:
-        error.batch, error.indices = task.number, None if sharded else task.index
-    return error
-
-
-_LIKELY = {
-    -9: "the system ran out of memory and killed it (its log tells), or somebody did",
-    -7: "a file that shrank while it was mapped, or a full disk or shared memory behind it",
-    -11: "a fault in a compiled library that the data set uses",
-    -6: "a compiled library that the data set uses gave up",
-    -15: "somebody, or the system's manager, asked the process to end",
-}
+        self.crew.close()

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import torch
@@ -23,37 +26,62 @@ from torch.utils.data.dataloader import (
 )
 from torch.utils.data.graph_settings import apply_sharding
 
+from stoker.feed.adaptive import AdaptiveFeed, Epoch, Governor
+from stoker.feed.crew import Crew
 from stoker.feed.feed import Feed
+from stoker.feed.meter import Meter
 from stoker.feed.pinning import Pinner
+from stoker.feed.room import Room
 from stoker.order.epoch import EpochPlan, PrivateSampling
 from stoker.order.keys import EpochKey
-from stoker.transport.arena import PrivateArena
+from stoker.transport.arena import PrivateArena, check_size
+from stoker.transport.layout import Packing
 from stoker.transport.shm import kind_here
 from stoker.workers.collating import DefaultCollate, Stacking
 from stoker.workers.job import Job
-from stoker.workers.making import Draws, Ended, IterableMaker, MapMaker
+from stoker.workers.making import Draws, Ended, IterableMaker, Maker, MapMaker
 from stoker.workers.messages import BeginEpoch
 from stoker.workers.process import ProcessPool
 
 _LEAST_RECYCLED_BYTES = 1024 * 1024
 _KEPT_SLOTS = 16
+_FIRST_TELL_S = 0.25
+
+
+@dataclass
+class Setting:
+    """What a loader adds to torch's arguments for its iterators.
+
+    Attributes:
+        private_sampling: Whether the sampler must not draw from the global generators.
+        draws: What the loader knows about its data set.
+        meter: Takes note of what happens.
+        room: The memory for batches in flight.
+        tell: Lets the outside know how it goes; returns when to do so next, as
+            `time.perf_counter` counts.
+    """
+
+    private_sampling: bool
+    draws: Draws
+    meter: Meter
+    room: Room
+    tell: Callable[[], float]
 
 
 class _Iterator(_BaseDataLoaderIter):
-    """What both iterators share.
+    """What all iterators share.
 
     Args:
         loader: The loader, as torch's iterator takes it.
-        private_sampling: Whether the sampler must not draw from the global generators.
-        draws: What the loader knows about its data set.
+        setting: What torch's does not take.
     """
 
-    def __init__(self, loader: Any, *, private_sampling: bool, draws: Draws) -> None:
+    def __init__(self, loader: Any, setting: Setting) -> None:
         super().__init__(loader)
-        self._private_sampling = private_sampling
-        self._draws = draws
+        self._setting = setting
         self._iterable = self._dataset_kind == _DatasetKind.Iterable
         self._epoch = 0
+        self._tell_at = perf_counter() + _FIRST_TELL_S
         self._draw_seed(loader, first=True)
 
     def _draw_seed(self, loader: Any, *, first: bool) -> None:
@@ -73,100 +101,39 @@ class _Iterator(_BaseDataLoaderIter):
         plan = EpochPlan(
             self._sampler_iter,
             batched=self._auto_collation,
-            private=PrivateSampling(self._key) if self._private_sampling else None,
+            private=PrivateSampling(self._key) if self._setting.private_sampling else None,
         )
         plan.hold_first()
         return plan
 
-    def __next__(self) -> Any:
-        # torch's own __next__ costs 5 us for a profiler's mark that is seldom wanted.
-        if self._iterable or torch._C._autograd._profiler_enabled():
-            return super().__next__()
-        data = self._next_data()
-        self._num_yielded += 1
-        return data
+    def _collate_here(self) -> Callable[[Any], Any]:
+        """The collate function for batches that are made in the main process."""
+        if self._collate_fn is torch_collate.default_collate:
+            return DefaultCollate(Stacking(PrivateArena().allocate, _LEAST_RECYCLED_BYTES))
+        collate: Callable[[Any], Any] = self._collate_fn
+        return collate
 
-    def _next_data(self) -> Any:
-        raise AssertionError("a subclass makes the batches")
-
-
-class InlineIterator(_Iterator):
-    """Makes batches in the main process (``num_workers=0``)."""
-
-    def __init__(self, loader: Any, *, private_sampling: bool, draws: Draws) -> None:
-        super().__init__(loader, private_sampling=private_sampling, draws=draws)
-        # torch's own checks, in its words.
-        if self._timeout != 0:
-            raise AssertionError("_SingleProcessDataLoaderIter requires timeout == 0")
-        if isinstance(self._dataset, (IterDataPipe, MapDataPipe)):
-            apply_sharding(self._dataset, self._world_size, self._rank)
-        self._plan = self._new_plan()
-        self._maker = self._new_maker()
-
-    def _new_maker(self) -> MapMaker | IterableMaker:
-        collate = self._collate_fn
-        if collate is torch_collate.default_collate:
-            collate = DefaultCollate(Stacking(PrivateArena().allocate, _LEAST_RECYCLED_BYTES))
-        if self._iterable:
-            return IterableMaker(
-                self._dataset,
-                batched=self._auto_collation,
-                collate=collate,
-                drop_last=self._drop_last,
-                key=self._key,
-                shard=0,
-            )
+    def _map_maker(self) -> MapMaker:
         return MapMaker(
             self._dataset,
             batched=self._auto_collation,
-            collate=collate,
+            collate=self._collate_here(),
             key=self._key,
-            draws=self._draws,
+            draws=self._setting.draws,
         )
 
-    def _next_data(self) -> Any:
-        task = self._plan.next()
-        if task is None:
-            raise StopIteration
-        try:
-            data = self._maker.make(task)
-        except Ended:
-            raise StopIteration from None
-        return pin_memory(data, self._pin_memory_device) if self._pin_memory else data
-
-
-class WorkerIterator(_Iterator):
-    """Has batches made by worker processes.
-
-    Attributes:
-        _workers: The process objects, as torch's iterator has them.
-    """
-
-    def __init__(self, loader: Any, *, private_sampling: bool, draws: Draws) -> None:
-        super().__init__(loader, private_sampling=private_sampling, draws=draws)
-        # None when num_workers was 0 in the constructor and has been set since.
-        self._prefetch_factor = 2 if loader.prefetch_factor is None else loader.prefetch_factor
-        self._in_order = loader.in_order
-        self._start(loader, self._new_plan())
-
-    def _start(self, loader: Any, plan: EpochPlan) -> None:
-        """Starts workers, and the epoch."""
-        message = self._begin_message()
-        context = loader.multiprocessing_context or torch.multiprocessing
-        pool = ProcessPool(self._new_job(loader), context, message, _KEPT_SLOTS)
-        self._workers = pool.processes
-        self._feed = Feed(
-            pool,
-            prefetch=self._prefetch_factor,
-            in_order=self._in_order,
-            sharded=self._iterable,
-            timeout_s=self._timeout,
-            pinner=Pinner(pool, self._pin_memory_device) if self._pin_memory else None,
+    def _iterable_maker(self) -> IterableMaker:
+        return IterableMaker(
+            self._dataset,
+            batched=self._auto_collation,
+            collate=self._collate_here(),
+            drop_last=self._drop_last,
+            key=self._key,
+            shard=0,
         )
-        self._close = weakref.finalize(self, self._feed.close)
-        self._feed.begin_epoch(plan, message)
 
     def _new_job(self, loader: Any) -> Job:
+        """What its workers do."""
         init_fn = loader.worker_init_fn
         if isinstance(self._dataset, (IterDataPipe, MapDataPipe)):
             init_fn = functools.partial(
@@ -180,13 +147,128 @@ class WorkerIterator(_Iterator):
             drop_last=self._drop_last,
             worker_init_fn=init_fn,
             base_seed=int(self._base_seed),
-            num_workers=self._num_workers,
+            num_workers=0 if isinstance(self, AutoIterator) else self._num_workers,
             segments=kind_here(),
-            draws=self._draws,
+            draws=self._setting.draws,
+            batch_limit_bytes=self._setting.room.batch_limit_bytes,
         )
 
     def _begin_message(self) -> BeginEpoch:
         return BeginEpoch(self._epoch, (self._key.base_seed, self._key.epoch), self._shared_seed)
+
+    def __next__(self) -> Any:
+        # torch's own __next__ costs 5 us for a profiler's mark that is seldom wanted.
+        if self._iterable or torch._C._autograd._profiler_enabled():
+            return super().__next__()
+        data = self._next_data()
+        self._num_yielded += 1
+        if self._setting.meter.left_at >= self._tell_at:
+            self._tell_at = self._setting.tell()
+        return data
+
+    def _next_data(self) -> Any:
+        raise AssertionError("a subclass makes the batches")
+
+
+class InlineIterator(_Iterator):
+    """Makes batches in the main process (``num_workers=0``)."""
+
+    def __init__(self, loader: Any, setting: Setting) -> None:
+        super().__init__(loader, setting)
+        # torch's own checks, in its words.
+        if self._timeout != 0:
+            raise AssertionError("_SingleProcessDataLoaderIter requires timeout == 0")
+        if isinstance(self._dataset, (IterDataPipe, MapDataPipe)):
+            apply_sharding(self._dataset, self._world_size, self._rank)
+        self._plan = self._new_plan()
+        self._maker: Maker = self._iterable_maker() if self._iterable else self._map_maker()
+        self._meter = setting.meter
+        self._meter.begin_epoch()
+        self._batch_limit_bytes = setting.room.batch_limit_bytes
+
+    def _next_data(self) -> Any:
+        entered = perf_counter()
+        self._meter.entered(entered)
+        task = self._plan.next()
+        if task is None:
+            raise StopIteration
+        try:
+            data = self._maker.make(task)
+        except Ended:
+            raise StopIteration from None
+        if self._batch_limit_bytes is not None:
+            check_size(Packing(data, None, 0).size_bytes, self._batch_limit_bytes)
+        if self._pin_memory:
+            data = pin_memory(data, self._pin_memory_device)
+        self._meter.loaded(entered, perf_counter())
+        return data
+
+
+class _WithWorkers(_Iterator):
+    """What iterators share that can have workers."""
+
+    def __init__(self, loader: Any, setting: Setting) -> None:
+        super().__init__(loader, setting)
+        # None when num_workers was 0 in the constructor and has been set since.
+        self._prefetch_factor = 2 if loader.prefetch_factor is None else loader.prefetch_factor
+        self._in_order = loader.in_order
+
+    def _feeds(self, loader: Any, *, adaptive: bool) -> Callable[[], Feed]:
+        """What makes a feed without workers; it does not keep the iterator alive."""
+        job, meter, room = self._new_job(loader), self._setting.meter, self._setting.room
+        context = loader.multiprocessing_context or torch.multiprocessing
+        device, pinned = self._pin_memory_device, self._pin_memory
+        prefetch, in_order, sharded = self._prefetch_factor, self._in_order, self._iterable
+        timeout_s = self._timeout
+
+        def new_feed() -> Feed:
+            pool = ProcessPool(job, context, _KEPT_SLOTS, quiet=adaptive)
+            new_pinner = functools.partial(Pinner, device=device) if pinned else None
+            return Feed(
+                Crew(pool, new_pinner, meter, patient=adaptive),
+                prefetch=prefetch,
+                in_order=in_order,
+                sharded=sharded,
+                timeout_s=timeout_s,
+                meter=meter,
+                room=room,
+            )
+
+        return new_feed
+
+
+class WorkerIterator(_WithWorkers):
+    """Has batches made by a fixed number of worker processes.
+
+    Attributes:
+        _workers: The process objects, as torch's iterator has them.
+    """
+
+    def __init__(self, loader: Any, setting: Setting) -> None:
+        super().__init__(loader, setting)
+        self._start(loader, self._new_plan())
+
+    def _start(self, loader: Any, plan: EpochPlan) -> None:
+        """Starts workers, and the epoch."""
+        message = self._begin_message()
+        self._feed = self._feeds(loader, adaptive=False)()
+        try:
+            self._feed.crew.resize(self._num_workers, message)
+        except BaseException:
+            self._feed.close()
+            raise
+        self._workers = self._feed.processes
+        self._close = weakref.finalize(self, self._feed.close)
+        self._begin_epoch(plan, message)
+
+    @property
+    def feed(self) -> Feed:
+        """Where the batches come from."""
+        return self._feed
+
+    def _begin_epoch(self, plan: EpochPlan, message: BeginEpoch) -> None:
+        self._setting.meter.begin_epoch()
+        self._feed.begin_epoch(plan, message)
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         """Begins another epoch with the same workers; torch's loader calls it."""
@@ -197,16 +279,90 @@ class WorkerIterator(_Iterator):
         if self._feed.closed:  # An error or Ctrl-C has stopped the workers.
             self._start(loader, plan)
         else:
-            self._feed.begin_epoch(plan, self._begin_message())
+            self._begin_epoch(plan, self._begin_message())
 
     def _next_data(self) -> Any:
         try:
             return self._feed.next()
         except StopIteration:
-            if not self._persistent_workers:
+            if self._persistent_workers:
+                self._feed.rest()
+            else:
                 self._shutdown_workers()
             raise
 
     def _shutdown_workers(self) -> None:
         """Stops the workers; libraries that know torch's iterator call it."""
         self._close()
+
+
+class AutoIterator(_WithWorkers):
+    """Has batches made by as many workers as a governor finds best, or in the main process.
+
+    Args:
+        loader: The loader, as torch's iterator takes it.
+        setting: What torch's does not take.
+        governor: Decides how many workers there are.
+        spare: Workers of an earlier epoch of this loader, to go on with; or None.
+        length: How many batches the epoch has; None when unknown.
+        done: Called when the epoch is over, or the iterator dropped, with what has workers
+            for the next.
+
+    Attributes:
+        _workers: The process objects there are now, as torch's iterator has them.
+    """
+
+    def __init__(
+        self,
+        loader: Any,
+        setting: Setting,
+        governor: Governor,
+        spare: AdaptiveFeed | None,
+        length: int | None,
+        done: Callable[[AdaptiveFeed], None],
+    ) -> None:
+        super().__init__(loader, setting)
+        plan = self._new_plan()
+        self._feed = spare or self._new_adaptive(setting, governor)
+        self._over = False
+        self._close = weakref.finalize(self, done, self._feed)
+        self._close.atexit = False
+        adaptive = governor.least == 0
+        self._feed.begin_epoch(
+            Epoch(
+                plan,
+                self._map_maker(),
+                self._begin_message(),
+                length,
+                self._feeds(loader, adaptive=adaptive),
+            )
+        )
+
+    def _new_adaptive(self, setting: Setting, governor: Governor) -> AdaptiveFeed:
+        pin = functools.partial(pin_memory, device=self._pin_memory_device)
+        return AdaptiveFeed(
+            governor,
+            setting.meter,
+            setting.room.batch_limit_bytes,
+            pin if self._pin_memory else None,
+        )
+
+    @property
+    def feed(self) -> AdaptiveFeed:
+        """Where the batches come from."""
+        return self._feed
+
+    @property
+    def _workers(self) -> list[Any]:
+        feed = self._feed.feed
+        return feed.processes if feed is not None else []
+
+    def _next_data(self) -> Any:
+        if self._over:
+            raise StopIteration
+        try:
+            return self._feed.next()
+        except StopIteration:
+            self._over = True
+            self._close()
+            raise

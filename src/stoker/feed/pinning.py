@@ -60,6 +60,7 @@ class Pinner:
         self.connection, self._wake = multiprocessing.Pipe(duplex=False)
         self._waiting: queue.SimpleQueue[tuple[int, Made] | None] = queue.SimpleQueue()
         self._pinned: deque[Pinned] = deque()
+        self._at_work = threading.Lock()
         self._index = torch.accelerator.current_device_index()
         self._thread = threading.Thread(target=self._run, name="stoker-pin", daemon=True)
         self._thread.start()
@@ -73,6 +74,10 @@ class Pinner:
         self.connection.recv_bytes()
         return [self._pinned.popleft()]
 
+    def paused(self) -> threading.Lock:
+        """A context in which the thread pins nothing, and so holds no lock of a library."""
+        return self._at_work
+
     def close(self) -> None:
         """Ends the thread after the batch it is at."""
         if self._thread.is_alive():
@@ -85,7 +90,8 @@ class Pinner:
         torch.accelerator.set_device_index(self._index)
         while (item := self._waiting.get()) is not None:
             worker, made = item
-            self._pinned.append(self._pin(worker, made))
+            with self._at_work:
+                self._pinned.append(self._pin(worker, made))
             self._wake.send_bytes(b".")
             del item, made
 

@@ -1,0 +1,331 @@
+"""Batches from the main process or from workers, whichever a governor finds better.
+
+Both take their tasks from the same plan, and a batch does not depend on who makes it. So the
+number of workers may change between any two batches.
+
+Who makes the next batch::
+
+    something in flight?  --yes-->  wait for the next one of the workers
+             |no
+             v
+    the main process makes it, and workers that have come up get those behind it
+
+So nothing waits for a worker to come up, and none that fails to come up stops the epoch. Where
+something of the user's needs a worker (`Governor.least`), the main process makes no batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter, thread_time
+from typing import Any, Protocol
+
+from stoker.feed.crew import Crew
+from stoker.feed.feed import Feed
+from stoker.feed.meter import Meter
+from stoker.feed.window import Window
+from stoker.order.epoch import EpochPlan, Task
+from stoker.transport.arena import check_size
+from stoker.transport.layout import Packing
+from stoker.workers.making import MapMaker
+from stoker.workers.messages import BeginEpoch, Failed
+
+_LOOK_AGAIN_S = 0.01
+_CLOCKED = 16
+_GROW_S = 0.05
+
+
+class Governor(Protocol):
+    """Decides how many workers there are to be.
+
+    Attributes:
+        least: The fewest it will ask for; never 0 where batches must come from workers.
+    """
+
+    least: int
+
+    def next_window(self) -> tuple[int, float]:
+        """How many batches, and seconds, the next window is to have at least."""
+        ...
+
+    def review(self, window: Window, batches_left: int | None) -> int | None:
+        """Looks at what was seen; returns how many workers to have, None for no change."""
+        ...
+
+    def performed(self, workers: int) -> None:
+        """The number was changed."""
+        ...
+
+    def came_up(self, workers: int, seconds: float) -> None:
+        """Workers that were started have come up, that long after."""
+        ...
+
+    def refused(self, why: str, most: int = 0) -> None:
+        """There can be no more workers than `most`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What there is to do.
+
+    Attributes:
+        plan: The batches.
+        maker: Makes batches in the main process.
+        message: What workers are told; its count of epochs is not used.
+        length: How many batches there are; None when unknown.
+        new_feed: Makes a feed without workers.
+    """
+
+    plan: EpochPlan
+    maker: MapMaker
+    message: BeginEpoch
+    length: int | None
+    new_feed: Callable[[], Feed]
+
+
+class AdaptiveFeed:
+    """See the module.
+
+    Args:
+        governor: Decides.
+        meter: Takes note of what happens.
+        batch_limit_bytes: Above which size a batch is an error; None: there is no such size.
+        pin: Pins a batch that was made in the main process; or None.
+
+    Attributes:
+        workers: How many workers there are to be.
+    """
+
+    def __init__(
+        self,
+        governor: Governor,
+        meter: Meter,
+        batch_limit_bytes: int | None,
+        pin: Callable[[Any], Any] | None,
+    ) -> None:
+        self._governor = governor
+        self._meter = meter
+        self._batch_limit_bytes = batch_limit_bytes
+        self._pin = pin
+        self._feed: Feed | None = None
+        self._suits_workers = False
+        self._due = 0.0
+        self._mark: int | None = None
+        self._starting: tuple[float, int] | None = None
+        self._epoch = -1
+        self._unclocked = 0
+        self.workers = 0
+
+    @property
+    def feed(self) -> Feed | None:
+        """What the workers deliver to; None as long as there were none."""
+        return self._feed
+
+    def begin_epoch(self, epoch: Epoch) -> None:
+        """Starts an epoch, with as many workers as the one before had in the end."""
+        self._epoch += 1
+        self._now = epoch
+        self._message = epoch.message._replace(epoch=self._epoch)
+        self._delivered = 0
+        self._mark = None
+        self._meter.begin_epoch()
+        plain = self._batch_limit_bytes is None and self._pin is None
+        self._make: Callable[[Task], Any] = epoch.maker.make if plain else self._make_and_finish
+        if self._feed is not None and self._feed.has_losses:
+            self._feed.close()
+        if self._feed is not None and self._feed.closed:  # Not persistent, or after an error.
+            self._feed = None
+        if self._feed is not None:
+            self._feed.begin_epoch(epoch.plan, self._message)
+        workers = max(self.workers, self._governor.least)
+        if workers and (self._feed is None or workers != self.workers):
+            self.resize(workers)
+
+    def next(self) -> Any:
+        """The next batch; raises what `Feed.next` raises."""
+        feed = self._feed
+        if feed is not None and feed.crew.staying < self.workers:
+            feed.check()
+            self._grow(feed.crew)
+        if feed is not None and (feed.in_flight or self._governor.least):
+            batch = feed.next()
+        else:
+            batch = self._load(feed)
+        self._delivered += 1
+        if self._meter.left_at >= self._due:
+            self._look(batch)
+        return batch
+
+    def _load(self, feed: Feed | None) -> Any:
+        """Makes a batch in the main process."""
+        meter, entered = self._meter, perf_counter()
+        meter.entered(entered)
+        task = self._now.plan.next() if feed is None else self._take_over(feed)
+        if task is None:
+            raise StopIteration
+        if self._unclocked:
+            self._unclocked -= 1
+            batch = self._make(task)
+        else:
+            batch = self._make_by_the_clock(task)
+        meter.loaded(entered, perf_counter())
+        return batch
+
+    def _take_over(self, feed: Feed) -> Task | None:
+        task = feed.take_over()
+        if feed.serving:
+            self._meter.spoil_window()
+        return task
+
+    def _make_by_the_clock(self, task: Task) -> Any:
+        """Takes the CPU time as well, of the first batches and some of the later ones."""
+        cpu_s, began = thread_time(), perf_counter()
+        batch = self._make(task)
+        self._meter.clocked(perf_counter() - began, thread_time() - cpu_s)
+        self._unclocked = 0 if self._meter.totals.loaded < _CLOCKED else _CLOCKED
+        return batch
+
+    def _make_and_finish(self, task: Task) -> Any:
+        batch = self._now.maker.make(task)
+        if self._batch_limit_bytes is not None:
+            check_size(Packing(batch, None, 0).size_bytes, self._batch_limit_bytes)
+        return self._pin(batch) if self._pin else batch
+
+    def _look(self, batch: Any) -> None:
+        """Closes the window if it is long enough, and has the governor look at it."""
+        now, meter = self._meter.left_at, self._meter
+        self._watch_the_start(now)
+        if not meter.window_is_open:
+            self._due = now + _LOOK_AGAIN_S
+            if self._is_steady():
+                self._open_window(now)
+            return
+        batches, seconds = meter.seen()
+        least_batches, least_s = self._governor.next_window()
+        if batches < least_batches or seconds < least_s:
+            return
+        window = meter.close_window(self._feed.serving if self._feed else 0)
+        left = None if self._now.length is None else max(0, self._now.length - self._delivered)
+        target = self._governor.review(window, left)
+        if target is not None and target != self.workers:
+            self.resize(target, batch)
+        else:
+            self._open_window(now)
+
+    def _open_window(self, now: float) -> None:
+        self._meter.open_window()
+        self._due = now + self._governor.next_window()[1]
+
+    def _is_steady(self) -> bool:
+        """Whether the effect of the last change, or of the epoch's beginning, is over."""
+        feed = self._feed
+        if feed is None or not (feed.crew.men or self.workers):
+            return True
+        if feed.crew.unsettled or feed.crew.staying < self.workers:
+            self._mark = None
+            return False
+        if self._mark is None:
+            self._mark = feed.assigned_so_far
+        return self._delivered >= self._mark
+
+    def _watch_the_start(self, now: float) -> None:
+        feed = self._feed
+        if feed is None:
+            return
+        failed, feed.crew.failed_start = feed.crew.failed_start, None
+        if failed is not None:
+            code = failed.exitcode
+            self._rule_out(f"a worker ended while it was starting (exit code {code})")
+        complete = feed.crew.staying >= self.workers and not feed.crew.starting
+        if self._starting is not None and complete:
+            began, count = self._starting
+            self._starting = None
+            if feed.crew.men:
+                self._governor.came_up(count, now - began)
+
+    def resize(self, workers: int, batch: Any = None) -> None:
+        """Has so many workers from now on; none where there can't be any.
+
+        Args:
+            workers: How many; may be called between any two batches.
+            batch: One that the main process made, to see whether workers could send it.
+        """
+        self._meter.spoil_window()
+        self._mark = None
+        self._due = 0.0
+        if workers and not self._governor.least and not self._suits(batch):
+            return
+        if self._feed is None:
+            self._feed = self._now.new_feed()
+            self._feed.on_second_try = None if self._governor.least else self._second_try
+            self._feed.begin_epoch(self._now.plan, self._message, self._now.plan.upcoming)
+        self._starting = None
+        self.workers = workers
+        self._feed.crew.resize(min(workers, self._feed.crew.staying), self._message)
+        if self._grow(self._feed.crew):
+            self._governor.performed(self.workers)
+
+    def _grow(self, crew: Crew) -> bool:
+        """Starts the workers that are missing, or as many as can be in a moment.
+
+        A batch that is asked for is not to wait for the start of dozens: the rest are started
+        when the next ones are asked for. Tells whether nothing prevented it.
+        """
+        began = perf_counter()
+        while crew.staying < self.workers and perf_counter() - began < _GROW_S:
+            try:
+                crew.resize(crew.staying + 1, self._message)
+            except Exception as error:
+                if crew.staying < self._governor.least:
+                    raise
+                self.workers = crew.staying
+                self._governor.refused(f"workers could not be started: {error!r}", self.workers)
+                self._governor.performed(self.workers)
+                return False
+            since, count = self._starting or (began, 0)
+            self._starting = since, count + 1
+        return True
+
+    def _suits(self, batch: Any) -> bool:
+        """Whether batches like this one can come from workers; looks once."""
+        if self._suits_workers:
+            return True
+        try:
+            packing = Packing(batch, None, 0)
+        except Exception as error:
+            self._governor.refused(f"a batch does not pickle: {error!r}")
+            return False
+        if packing.devices:
+            places = ", ".join(sorted(packing.devices))
+            self._governor.refused(f"the data set makes tensors on {places}, not on the CPU")
+            return False
+        self._meter.batch_bytes = max(self._meter.batch_bytes, packing.size_bytes)
+        self._suits_workers = True
+        return True
+
+    def _second_try(self, task: Task, failed: Failed) -> Any:
+        """What a worker failed at first of all may need the main process."""
+        batch = self._make(task)
+        error = failed.error
+        self._rule_out(f"workers raise {error.exc_type.__name__} where the main process does not")
+        return batch
+
+    def _rule_out(self, why: str) -> None:
+        self._governor.refused(why)
+        if self._feed is not None:
+            self._feed.crew.resize(0, self._message)
+        self.workers = 0
+        self._governor.performed(0)
+        self._meter.spoil_window()
+
+    def rest(self) -> None:
+        """The epoch is over, or was left: keeps no batch until the next one begins."""
+        if self._feed is not None:
+            self._feed.rest()
+
+    def close(self) -> None:
+        """Stops the workers."""
+        if self._feed is not None:
+            self._feed.close()

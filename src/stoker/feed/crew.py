@@ -1,0 +1,201 @@
+"""The workers of a feed: who is there, who comes, who goes.
+
+States of a worker::
+
+    add --> starting --Started--> serving --told to--> leaving --nothing left--> gone
+               |                     ^
+               +--- not `patient` ---+    (gets tasks at once, which lie in its pipe)
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Literal
+
+from stoker.feed.dispatch import Dispatcher
+from stoker.feed.meter import Meter
+from stoker.feed.pinning import Pinner
+from stoker.workers.messages import BeginEpoch, Made, Started
+from stoker.workers.process import Died, ProcessPool
+
+_SMOOTHING = 0.2
+
+
+@dataclass
+class Crewman:
+    """What is known of one worker.
+
+    Attributes:
+        starting: It has not said yet that it has come up.
+        leaving: It was told to leave.
+        batches: How many it has made.
+        service_s: How long it takes for a batch; None when not known yet.
+        affinity: The CPUs it may run on; None when not known.
+    """
+
+    starting: bool = True
+    leaving: bool = False
+    batches: int = 0
+    service_s: float | None = None
+    affinity: frozenset[int] | None = None
+
+
+class Crew:
+    """See the module.
+
+    Args:
+        pool: The processes, none yet; `close` closes it.
+        new_pinner: Makes what pins batches, when the first workers have been started; or None.
+        meter: Takes note of what happens.
+        patient: Whether a worker gets its first task only when it has come up, so that no
+            batch waits for that; and one that never comes up is no error.
+
+    Attributes:
+        pool: As given.
+        pinner: What pins batches; None as long as there is nothing to pin.
+        men: The workers by number.
+        failed_start: What became of a worker that did not come up (when `patient`).
+    """
+
+    def __init__(
+        self,
+        pool: ProcessPool,
+        new_pinner: Callable[[ProcessPool], Pinner] | None,
+        meter: Meter,
+        *,
+        patient: bool,
+    ) -> None:
+        self.pool = pool
+        self.pinner: Pinner | None = None
+        self.men: dict[int, Crewman] = {}
+        self.failed_start: Died | None = None
+        self._new_pinner = new_pinner
+        self._meter = meter
+        self._patient = patient
+        self._dispatcher: Dispatcher | None = None
+
+    def serve(self, dispatcher: Dispatcher) -> None:
+        """Another epoch: those who can take tasks join its dispatcher."""
+        self._dispatcher = dispatcher
+        for worker, man in self.men.items():
+            if not man.leaving and not (man.starting and self._patient):
+                dispatcher.join(worker)
+        self.dismiss()
+
+    def resize(self, workers: int, first: BeginEpoch) -> None:
+        """Starts workers, or has some leave, until there are `workers` that are to stay.
+
+        Args:
+            workers: How many.
+            first: What those that are started are told of the epoch.
+
+        Raises:
+            Exception: What starting a process raises; those started by this call leave then.
+        """
+        staying = [worker for worker, man in self.men.items() if not man.leaving]
+        if workers != len(staying):
+            self._meter.forget_waits()
+        for worker in staying[workers:]:
+            self.men[worker].leaving = True
+            if self._dispatcher is not None:
+                self._dispatcher.leave(worker)
+        if workers > len(staying):
+            self._start(workers - len(staying), first)
+        self.dismiss()
+
+    def _start(self, count: int, first: BeginEpoch) -> None:
+        began = time.perf_counter()
+        # A copy of this process must not find a lock that the pinning thread holds.
+        with self.pinner.paused() if self.pinner else nullcontext():
+            started = self.pool.add(count, first)
+        for worker in started:
+            self.men[worker] = Crewman()
+            if not self._patient and self._dispatcher is not None:
+                self._dispatcher.join(worker)
+        if self.pinner is None and self._new_pinner is not None:
+            self.pinner = self._new_pinner(self.pool)
+            self.pool.watch(self.pinner.connection)
+        self._meter.totals.start_s += time.perf_counter() - began
+
+    def dismiss(self) -> None:
+        """Lets workers end that were told to leave and have nothing left to do."""
+        for worker in [worker for worker, man in self.men.items() if man.leaving]:
+            left = self._dispatcher
+            if left and not (left.has_left(worker) and not left.ready_of(worker)):
+                continue
+            if not self.pool.busy(worker):
+                self.pool.retire(worker)
+                del self.men[worker]
+
+    def came_up(self, worker: int, message: Started) -> None:
+        """A worker has said so."""
+        man = self.men.get(worker)
+        if man is None:
+            return
+        man.starting = False
+        if message.affinity is not None:
+            man.affinity = frozenset(message.affinity)
+        if self._patient and not man.leaving and self._dispatcher is not None:
+            self._dispatcher.join(worker)
+
+    def has_made(self, worker: int, message: Made) -> None:
+        """A worker has made a batch.
+
+        Takes a slow batch at its word, and forgets it slowly: queueing behind it is dear.
+        """
+        man, seconds = self.men[worker], message.seconds
+        if man.service_s is not None and seconds < man.service_s:
+            seconds = man.service_s + _SMOOTHING * (seconds - man.service_s)
+        man.service_s = seconds
+        man.batches += 1
+        size_bytes = message.shipment.size_bytes
+        self._meter.made(message.seconds, message.cpu_s, message.starved_s, size_bytes)
+
+    def lost_while_starting(self, worker: int, death: Died) -> bool:
+        """Whether a worker that died is one nobody was waiting for; it is forgotten then."""
+        man = self.men.get(worker)
+        if not self._patient or man is None or not man.starting:
+            return False
+        self.failed_start = death
+        self.pool.bury(worker)
+        del self.men[worker]
+        return True
+
+    @property
+    def staying(self) -> int:
+        """Workers that were not told to leave."""
+        return sum(1 for man in list(self.men.values()) if not man.leaving)
+
+    @property
+    def starting(self) -> bool:
+        """Whether any worker has not come up yet."""
+        return any(man.starting for man in self.men.values())
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether a worker is coming or going, or has not made a batch yet."""
+        return any(man.starting or man.leaving or not man.batches for man in self.men.values())
+
+    def state_of(self, worker: int) -> Literal["starting", "idle", "working", "leaving"]:
+        """What a worker is doing, in one word."""
+        man = self.men[worker]
+        if man.leaving:
+            return "leaving"
+        if man.starting:
+            return "starting"
+        busy = self._dispatcher is not None and self._dispatcher.running(worker)
+        return "working" if busy else "idle"
+
+    def pid_of(self, worker: int) -> int | None:
+        """The process id of a worker."""
+        pid: int | None = self.pool.process(worker).pid
+        return pid
+
+    def close(self) -> None:
+        """Stops the workers, in less than a second."""
+        self.pool.close()
+        if self.pinner is not None:
+            self.pinner.close()
