@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch.utils.data
 
@@ -15,6 +15,7 @@ from benchmarks.figures import Case, Row, Timing
 
 Loader = torch.utils.data.DataLoader[Any]
 LoaderClass = Callable[..., Loader]
+T = TypeVar("T")
 
 
 # Warnings of both loaders that say nothing new here: the counts are meant, and so is pin_memory.
@@ -112,13 +113,14 @@ def take_turns(
         first = repeat % len(names)
         for name in names[first:] + names[:first]:
             advance(name)
-            timings[name].append(_measure(case.contenders[name]))
+            timings[name].append(quietly(case.contenders[name]))
     return timings, case.rows(timings)
 
 
-def _measure(contender: Callable[[], Timing]) -> Timing:
+def quietly(measure: Callable[[], T]) -> T:
+    """Calls ``measure`` with no garbage of what came before, and without expected warnings."""
     gc.collect()
     with warnings.catch_warnings():
         for message in EXPECTED_WARNINGS:
             warnings.filterwarnings("ignore", message=message)
-        return contender()
+        return measure()

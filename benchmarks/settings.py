@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch.utils.data
 
@@ -25,10 +26,33 @@ class Settings:
 
 
 @dataclass(frozen=True)
+class Data:
+    """What is loaded, the same for every loader.
+
+    Attributes:
+        title: says what one batch is.
+        samples: the data set.
+        arguments: what a loader gets beside it and a number of workers.
+        batch_bytes: the size of a batch, where bytes are what counts.
+    """
+
+    title: str
+    samples: torch.utils.data.Dataset[Any]
+    arguments: Mapping[str, Any]
+    batch_bytes: int | None = None
+
+
+@dataclass(frozen=True)
 class Work:
-    """One kind of data to load, and how it is measured."""
+    """One kind of data to load, and how the loaders are compared with it.
+
+    Attributes:
+        data: builds the data, anew at every call.
+        cases: what is measured to compare loaders.
+    """
 
     name: str
+    data: Callable[[], Data]
     cases: Callable[[Settings], list[Case]]
 
 

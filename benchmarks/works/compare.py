@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
-
-import torch.utils.data
 
 from benchmarks.figures import Case, Row, Target, Timing, Timings, steady
 from benchmarks.measure import Window, time_window
-from benchmarks.settings import Settings
+from benchmarks.settings import Data, Settings
 
 
 @dataclass(frozen=True)
@@ -28,20 +25,11 @@ class Limit:
 
 @dataclass(frozen=True)
 class Batches:
-    """What is loaded, in order and without end, and the part of it that is timed.
-
-    Attributes:
-        name: of the work.
-        title: says what one batch is.
-        batch_bytes: its size, where bytes are what counts.
-    """
+    """What is loaded, in order and without end, and the part of it that is timed."""
 
     name: str
-    title: str
-    samples: torch.utils.data.Dataset[Any]
-    batch_size: int
+    data: Data
     window: Window
-    batch_bytes: int | None = None
 
 
 @dataclass(frozen=True)
@@ -59,11 +47,10 @@ class Comparison:
         return Case(contenders, self._rows)
 
     def _loader(self, settings: Settings, name: str) -> Callable[[], Timing]:
-        batches = self.batches
+        data, window = self.batches.data, self.batches.window
         make = settings.loaders[name]
         return lambda: time_window(
-            make(batches.samples, batch_size=batches.batch_size, num_workers=self.workers),
-            batches.window,
+            make(data.samples, num_workers=self.workers, **data.arguments), window
         )
 
     @staticmethod
@@ -71,15 +58,15 @@ class Comparison:
         return lambda: Timing(limit.batches_per_s())
 
     def _rows(self, timings: Timings) -> list[Row]:
-        batches = self.batches
+        data = self.batches.data
         return [
             Row(
-                work=batches.name,
-                title=batches.title,
+                work=self.batches.name,
+                title=data.title,
                 workers=str(self.workers),
                 figures={name: steady(values) for name, values in timings.items()},
                 targets=self.targets,
                 how={name: limit.how for name, limit in self.limits.items()},
-                batch_bytes=batches.batch_bytes,
+                batch_bytes=data.batch_bytes,
             )
         ]

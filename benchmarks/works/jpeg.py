@@ -12,7 +12,7 @@ import torch.utils.data
 
 from benchmarks.figures import Case, Target
 from benchmarks.limits import independent_per_s
-from benchmarks.settings import Settings, Work
+from benchmarks.settings import Data, Settings, Work
 from benchmarks.works.compare import Batches, Comparison, Limit
 
 BATCH_SIZE = 32
@@ -68,15 +68,19 @@ class Photographs(torch.utils.data.Dataset[torch.Tensor]):
         )
 
 
-def jpeg(settings: Settings) -> list[Case]:
-    samples = Photographs()
-    batches = Batches(
-        "jpeg",
+def jpeg_data() -> Data:
+    return Data(
         "32 JPEG files of 500×375 decoded, cropped and resized to 224 with Pillow",
-        samples,
-        BATCH_SIZE,
-        settings.window(warm_up=8, batches=40, seconds=LIMIT_S),
+        Photographs(),
+        {"batch_size": BATCH_SIZE},
     )
+
+
+def jpeg(settings: Settings) -> list[Case]:
+    data = jpeg_data()
+    samples = data.samples
+    assert isinstance(samples, Photographs)
+    batches = Batches("jpeg", data, settings.window(warm_up=8, batches=40, seconds=LIMIT_S))
     seconds = LIMIT_S * settings.scale
     twice_one = Limit(
         lambda: 2 * independent_per_s(samples.batch, 1, seconds),
@@ -90,4 +94,4 @@ def jpeg(settings: Settings) -> list[Case]:
     return [Comparison(batches, WORKERS, targets, limits).case(settings)]
 
 
-JPEG = Work("jpeg", jpeg)
+JPEG = Work("jpeg", jpeg_data, jpeg)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from benchmarks.figures import Case, Figure, Row, Target, Timing, Timings, steady, whole
 from benchmarks.measure import Loader, LoaderClass, time_epoch
-from benchmarks.settings import Settings, Work
+from benchmarks.settings import Data, Settings, Work
 from examples import mnist as example
 
 WORKERS = (0, 1, 2, 3, 4)
@@ -15,18 +15,21 @@ WARM_UP = 16
 Summary = Callable[[Sequence[Timing], str | None], Figure]
 
 
-def cases(settings: Settings) -> list[Case]:
+def mnist_data() -> Data:
     samples = example.dataset()
+    return Data(
+        f"examples/mnist.py, an epoch of {len(samples):,} images",
+        samples,
+        {"batch_size": example.BATCH_SIZE, "shuffle": True, "pin_memory": True},
+    )
+
+
+def cases(settings: Settings) -> list[Case]:
+    data = mnist_data()
 
     def contender(make: LoaderClass, workers: int) -> Callable[[], Timing]:
         def loader() -> Loader:
-            return make(
-                samples,
-                batch_size=example.BATCH_SIZE,
-                shuffle=True,
-                num_workers=workers,
-                pin_memory=True,
-            )
+            return make(data.samples, num_workers=workers, **data.arguments)
 
         def measure() -> Timing:
             return time_epoch(loader, WARM_UP)
@@ -35,10 +38,10 @@ def cases(settings: Settings) -> list[Case]:
 
     def rows(timings: Timings) -> list[Row]:
         loaders = tuple(settings.loaders)
-        title = f"examples/mnist.py, an epoch of {len(samples):,} images"
+        left_out, start_to_end = f"{data.title}, its start left out", f"{data.title}, start to end"
         return [
-            best_row("mnist, steady", f"{title}, its start left out", steady, timings, loaders),
-            best_row("mnist, epoch", f"{title}, start to end", whole, timings, loaders),
+            best_row("mnist, steady", left_out, steady, timings, loaders),
+            best_row("mnist, epoch", start_to_end, whole, timings, loaders),
         ]
 
     contenders = {
@@ -68,4 +71,4 @@ def best_row(
     )
 
 
-MNIST = Work("mnist", cases)
+MNIST = Work("mnist", mnist_data, cases)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch.utils.data
 
 from benchmarks.figures import Case, Target
 from benchmarks.limits import Memcpy, independent_per_s
-from benchmarks.settings import Settings, Work
+from benchmarks.settings import Data, Settings, Work
 from benchmarks.works.compare import Batches, Comparison, Limit
 
 BATCH_SIZE = 64
@@ -18,6 +19,7 @@ MEMCPY_S = 1.0
 BUFFERS = 4
 
 LARGE_SHAPE = (3, 224, 224)
+LARGE_BYTES = BATCH_SIZE * math.prod(LARGE_SHAPE) * 4
 LARGE_READY = 256  # 154 MB: more than a cache holds
 SMALL_SHAPE = (1, 28, 28)
 SMALL_READY = 1024
@@ -39,22 +41,41 @@ class Ready(torch.utils.data.Dataset[Any]):
         return self._length
 
 
-def large(settings: Settings) -> list[Case]:
-    pixels = torch.rand(LARGE_READY, *LARGE_SHAPE)
-    batch_bytes = BATCH_SIZE * pixels[0].numel() * pixels.element_size()
-    batches = Batches(
-        "large",
+def large_data() -> Data:
+    return Data(
         "64 ready-made samples of 3×224×224 floats",
-        Ready(list(pixels), batches=20_000),
-        BATCH_SIZE,
-        settings.window(warm_up=24, batches=24, seconds=2.0),
-        batch_bytes,
+        Ready(list(torch.rand(LARGE_READY, *LARGE_SHAPE)), batches=20_000),
+        {"batch_size": BATCH_SIZE},
+        LARGE_BYTES,
     )
-    memcpy = Memcpy(batch_bytes, LARGE_READY // BATCH_SIZE, BUFFERS)
+
+
+def small_data() -> Data:
+    return Data(
+        "64 ready-made samples of 1×28×28 floats",
+        Ready(list(torch.rand(SMALL_READY, *SMALL_SHAPE)), batches=500_000),
+        {"batch_size": BATCH_SIZE},
+    )
+
+
+def fields_data() -> Data:
+    values = torch.rand(SMALL_READY, FIELDS_A_SAMPLE, FIELD_FLOATS)
+    samples = [{f"field_{n:02}": field for n, field in enumerate(row)} for row in values]
+    return Data(
+        "64 ready-made samples of 40 tensors of 8 floats, in a dict",
+        Ready(samples, batches=100_000),
+        {"batch_size": BATCH_SIZE},
+    )
+
+
+def large(settings: Settings) -> list[Case]:
+    window = settings.window(warm_up=24, batches=24, seconds=2.0)
+    batches = Batches("large", large_data(), window)
+    memcpy = Memcpy(LARGE_BYTES, LARGE_READY // BATCH_SIZE, BUFFERS)
     seconds = MEMCPY_S * settings.scale
     one = Limit(
         partial(independent_per_s, memcpy.batch, 1, seconds),
-        f"one process that copies {batch_bytes / 1e6:.1f} MB a batch and does nothing else",
+        f"one process that copies {LARGE_BYTES / 1e6:.1f} MB a batch and does nothing else",
     )
     two = Limit(
         partial(independent_per_s, memcpy.batch, 2, seconds),
@@ -82,13 +103,8 @@ def large(settings: Settings) -> list[Case]:
 
 
 def small(settings: Settings) -> list[Case]:
-    batches = Batches(
-        "small",
-        "64 ready-made samples of 1×28×28 floats",
-        Ready(list(torch.rand(SMALL_READY, *SMALL_SHAPE)), batches=500_000),
-        BATCH_SIZE,
-        settings.window(warm_up=200, batches=200, seconds=2.0),
-    )
+    window = settings.window(warm_up=200, batches=200, seconds=2.0)
+    batches = Batches("small", small_data(), window)
     return [
         Comparison(batches, workers, (Target(least, ("torch",)),)).case(settings)
         for workers, least in ((2, 4), (0, 0.7))
@@ -96,18 +112,11 @@ def small(settings: Settings) -> list[Case]:
 
 
 def fields(settings: Settings) -> list[Case]:
-    values = torch.rand(SMALL_READY, FIELDS_A_SAMPLE, FIELD_FLOATS)
-    samples = [{f"field_{n:02}": field for n, field in enumerate(row)} for row in values]
-    batches = Batches(
-        "fields",
-        "64 ready-made samples of 40 tensors of 8 floats, in a dict",
-        Ready(samples, batches=100_000),
-        BATCH_SIZE,
-        settings.window(warm_up=20, batches=40, seconds=2.0),
-    )
+    window = settings.window(warm_up=20, batches=40, seconds=2.0)
+    batches = Batches("fields", fields_data(), window)
     return [Comparison(batches, 2, (Target(8, ("torch",)),)).case(settings)]
 
 
-LARGE = Work("large", large)
-SMALL = Work("small", small)
-FIELDS = Work("fields", fields)
+LARGE = Work("large", large_data, large)
+SMALL = Work("small", small_data, small)
+FIELDS = Work("fields", fields_data, fields)

@@ -9,7 +9,7 @@ import torch.utils.data
 
 from benchmarks.figures import Case, Target
 from benchmarks.limits import mean_sample_s
-from benchmarks.settings import Settings, Work
+from benchmarks.settings import Data, Settings, Work
 from benchmarks.works.compare import Batches, Comparison, Limit
 
 SHORT_S = 0.002
@@ -50,9 +50,7 @@ class Waiting(torch.utils.data.Dataset[int]):
         return LENGTH
 
 
-def busy_limit(
-    samples: Uneven | Waiting, batch_size: int, workers: int, timed: int, nominal_s: float
-) -> Limit:
+def busy_limit(data: Data, batch_size: int, workers: int, timed: int, nominal_s: float) -> Limit:
     """All workers busy all the time: what a sample takes is timed alone, before a few are loaded.
 
     A sleep lasts a little longer than it was asked for, so the nominal time would be a limit that
@@ -60,7 +58,7 @@ def busy_limit(
     """
 
     def batches_per_s() -> float:
-        return workers / (batch_size * mean_sample_s(samples.__getitem__, range(timed)))
+        return workers / (batch_size * mean_sample_s(data.samples.__getitem__, range(timed)))
 
     nominal = workers / (batch_size * nominal_s)
     return Limit(
@@ -70,36 +68,37 @@ def busy_limit(
     )
 
 
-def uneven(settings: Settings) -> list[Case]:
-    samples = Uneven()
-    batches = Batches(
-        "uneven",
+def uneven_data() -> Data:
+    return Data(
         "8 samples that sleep 2 ms, one in fifty 100 ms",
-        samples,
-        UNEVEN_BATCH,
-        settings.window(warm_up=50, batches=600),
+        Uneven(),
+        {"batch_size": UNEVEN_BATCH},
     )
+
+
+def waiting_data() -> Data:
+    return Data("16 samples that sleep 20 ms", Waiting(), {"batch_size": WAITING_BATCH})
+
+
+def uneven(settings: Settings) -> list[Case]:
+    data = uneven_data()
+    batches = Batches("uneven", data, settings.window(warm_up=50, batches=600))
     nominal_s = SHORT_S + (LONG_S - SHORT_S) / ONE_LONG_IN
-    limit = busy_limit(samples, UNEVEN_BATCH, UNEVEN_WORKERS, 5 * ONE_LONG_IN, nominal_s)
+    limit = busy_limit(data, UNEVEN_BATCH, UNEVEN_WORKERS, 5 * ONE_LONG_IN, nominal_s)
     targets = (Target(0.97, ("limit",)),)
     return [Comparison(batches, UNEVEN_WORKERS, targets, {"limit": limit}).case(settings)]
 
 
 def waiting(settings: Settings) -> list[Case]:
-    samples = Waiting()
-    batches = Batches(
-        "waiting",
-        "16 samples that sleep 20 ms",
-        samples,
-        WAITING_BATCH,
-        settings.window(
-            warm_up=WAITING_WORKERS, batches=15 * WAITING_WORKERS, round_of=WAITING_WORKERS
-        ),
+    data = waiting_data()
+    window = settings.window(
+        warm_up=WAITING_WORKERS, batches=15 * WAITING_WORKERS, round_of=WAITING_WORKERS
     )
-    limit = busy_limit(samples, WAITING_BATCH, WAITING_WORKERS, 40, WAIT_S)
+    batches = Batches("waiting", data, window)
+    limit = busy_limit(data, WAITING_BATCH, WAITING_WORKERS, 40, WAIT_S)
     targets = (Target(0.99, ("limit",)),)
     return [Comparison(batches, WAITING_WORKERS, targets, {"limit": limit}).case(settings)]
 
 
-UNEVEN = Work("uneven", uneven)
-WAITING = Work("waiting", waiting)
+UNEVEN = Work("uneven", uneven_data, uneven)
+WAITING = Work("waiting", waiting_data, waiting)
