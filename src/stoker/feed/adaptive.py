@@ -16,6 +16,8 @@ something of the user's needs a worker (`Governor.least`), the main process make
 
 from __future__ import annotations
 
+import functools
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter, thread_time
@@ -27,7 +29,7 @@ from stoker.feed.meter import Meter
 from stoker.feed.window import Window
 from stoker.order.epoch import EpochPlan, Task
 from stoker.transport.arena import check_size
-from stoker.transport.layout import Packing
+from stoker.transport.layout import Packing, size_bytes
 from stoker.workers.making import MapMaker
 from stoker.workers.messages import BeginEpoch, Failed
 
@@ -76,6 +78,9 @@ class Epoch:
         message: What workers are told; its count of epochs is not used.
         length: How many batches there are; None when unknown.
         new_feed: Makes a feed without workers.
+        likeness: Tells what workers that are started now are made from.
+        batch_limit_bytes: Above which size a batch is an error; None: there is no such size.
+        pin: Pins a batch that was made in the main process; or None.
     """
 
     plan: EpochPlan
@@ -83,6 +88,22 @@ class Epoch:
     message: BeginEpoch
     length: int | None
     new_feed: Callable[[], Feed]
+    likeness: Callable[[], Any]
+    batch_limit_bytes: int | None
+    pin: Callable[[Any], Any] | None
+
+
+def _make_and_finish(epoch: Epoch, task: Task) -> Any:
+    batch = epoch.maker.make(task)
+    if epoch.batch_limit_bytes is not None:
+        check_size(size_bytes(batch), epoch.batch_limit_bytes)
+    return epoch.pin(batch) if epoch.pin else batch
+
+
+def _held(method: weakref.WeakMethod[Callable[..., Any]]) -> Callable[..., Any]:
+    held = method()
+    assert held is not None
+    return held
 
 
 class AdaptiveFeed:
@@ -91,24 +112,17 @@ class AdaptiveFeed:
     Args:
         governor: Decides.
         meter: Takes note of what happens.
-        batch_limit_bytes: Above which size a batch is an error; None: there is no such size.
-        pin: Pins a batch that was made in the main process; or None.
 
     Attributes:
         workers: How many workers there are to be.
+        made_of: What the workers there are were made from, by `Epoch.likeness`; None where
+            that changed from one to the next, or there are none.
     """
 
-    def __init__(
-        self,
-        governor: Governor,
-        meter: Meter,
-        batch_limit_bytes: int | None,
-        pin: Callable[[Any], Any] | None,
-    ) -> None:
+    def __init__(self, governor: Governor, meter: Meter) -> None:
         self._governor = governor
         self._meter = meter
-        self._batch_limit_bytes = batch_limit_bytes
-        self._pin = pin
+        self.made_of: Any = None
         self._feed: Feed | None = None
         self._suits_workers = False
         self._due = 0.0
@@ -131,8 +145,9 @@ class AdaptiveFeed:
         self._delivered = 0
         self._mark = None
         self._meter.begin_epoch()
-        plain = self._batch_limit_bytes is None and self._pin is None
-        self._make: Callable[[Task], Any] = epoch.maker.make if plain else self._make_and_finish
+        plain = epoch.batch_limit_bytes is None and epoch.pin is None
+        finished = functools.partial(_make_and_finish, epoch)
+        self._make: Callable[[Task], Any] = epoch.maker.make if plain else finished
         if self._feed is not None and self._feed.has_losses:
             self._feed.close()
         if self._feed is not None and self._feed.closed:  # Not persistent, or after an error.
@@ -149,7 +164,7 @@ class AdaptiveFeed:
         if feed is not None and feed.crew.staying < self.workers:
             feed.check()
             self._grow(feed.crew)
-        if feed is not None and (feed.in_flight or self._governor.least):
+        if feed is not None and (self._governor.least or (feed.in_flight and not feed.is_stranded)):
             batch = feed.next()
         else:
             batch = self._load(feed)
@@ -165,11 +180,14 @@ class AdaptiveFeed:
         task = self._now.plan.next() if feed is None else self._take_over(feed)
         if task is None:
             raise StopIteration
+        before = self._now.likeness() if feed is not None and feed.crew.men else None
         if self._unclocked:
             self._unclocked -= 1
             batch = self._make(task)
         else:
             batch = self._make_by_the_clock(task)
+        if before is not None and before == self.made_of:
+            self.made_of = self._now.likeness()  # What reading changes is no change of the user's.
         meter.loaded(entered, perf_counter())
         return batch
 
@@ -186,12 +204,6 @@ class AdaptiveFeed:
         self._meter.clocked(perf_counter() - began, thread_time() - cpu_s)
         self._unclocked = 0 if self._meter.totals.loaded < _CLOCKED else _CLOCKED
         return batch
-
-    def _make_and_finish(self, task: Task) -> Any:
-        batch = self._now.maker.make(task)
-        if self._batch_limit_bytes is not None:
-            check_size(Packing(batch, None, 0).size_bytes, self._batch_limit_bytes)
-        return self._pin(batch) if self._pin else batch
 
     def _look(self, batch: Any) -> None:
         """Closes the window if it is long enough, and has the governor look at it."""
@@ -259,7 +271,10 @@ class AdaptiveFeed:
             return
         if self._feed is None:
             self._feed = self._now.new_feed()
-            self._feed.on_second_try = None if self._governor.least else self._second_try
+            # Weak, so that both are gone, with their descriptors, when nobody needs them.
+            again = weakref.WeakMethod(self._second_try)
+            if not self._governor.least:
+                self._feed.on_second_try = lambda task, failed: _held(again)(task, failed)
             self._feed.begin_epoch(self._now.plan, self._message, self._now.plan.upcoming)
         self._starting = None
         self.workers = workers
@@ -274,6 +289,9 @@ class AdaptiveFeed:
         when the next ones are asked for. Tells whether nothing prevented it.
         """
         began = perf_counter()
+        if crew.staying < self.workers:
+            made_of = self._now.likeness()
+            self.made_of = made_of if not crew.men or made_of == self.made_of else None
         while crew.staying < self.workers and perf_counter() - began < _GROW_S:
             try:
                 crew.resize(crew.staying + 1, self._message)
@@ -308,8 +326,9 @@ class AdaptiveFeed:
     def _second_try(self, task: Task, failed: Failed) -> Any:
         """What a worker failed at first of all may need the main process."""
         batch = self._make(task)
-        error = failed.error
-        self._rule_out(f"workers raise {error.exc_type.__name__} where the main process does not")
+        if self.workers:  # What else they had begun fails in the same way.
+            name = failed.error.exc_type.__name__
+            self._rule_out(f"workers raise {name} where the main process does not")
         return batch
 
     def _rule_out(self, why: str) -> None:
@@ -323,7 +342,7 @@ class AdaptiveFeed:
     def rest(self) -> None:
         """The epoch is over, or was left: keeps no batch until the next one begins."""
         if self._feed is not None:
-            self._feed.rest()
+            self._feed.put_back()
 
     def close(self) -> None:
         """Stops the workers."""

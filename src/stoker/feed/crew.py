@@ -113,6 +113,8 @@ class Crew:
             started = self.pool.add(count, first)
         for worker in started:
             self.men[worker] = Crewman()
+        self._meter.peak_workers = max(self._meter.peak_workers, len(self.men))
+        for worker in started:
             if not self._patient and self._dispatcher is not None:
                 self._dispatcher.join(worker)
         if self.pinner is None and self._new_pinner is not None:
@@ -121,7 +123,13 @@ class Crew:
         self._meter.totals.start_s += time.perf_counter() - began
 
     def dismiss(self) -> None:
-        """Lets workers end that were told to leave and have nothing left to do."""
+        """Lets workers end that were told to leave and have nothing left to do.
+
+        While batches are pinned, of this epoch or an earlier one, none ends: its number would
+        be another's before its batch is opened.
+        """
+        if self.pinner is not None and self.pinner.pending:
+            return
         for worker in [worker for worker, man in self.men.items() if man.leaving]:
             left = self._dispatcher
             if left and not (left.has_left(worker) and not left.ready_of(worker)):

@@ -155,6 +155,10 @@ class Dispatcher:
         made = [*self._pinning.values(), *self._ready.values()]
         return made.count(worker)
 
+    def is_pinning(self, worker: int) -> bool:
+        """Whether a batch of a worker has still to be pinned."""
+        return worker in self._pinning.values()
+
     def has_ended(self, worker: int) -> bool:
         """Whether there is nothing left for a worker to make in this epoch."""
         no_more = worker in self._ended if self.sharded else self._exhausted and not self._again
@@ -172,10 +176,12 @@ class Dispatcher:
             most: Bound on batches in flight that nothing lifts; at least 1.
         """
         in_flight = self.in_flight
+        if self._is_held_up():  # Nothing that is in flight goes before the head is made again.
+            in_flight = 0
         if in_flight >= most:
             return None
         if self.sharded:
-            return self._next_of_shards()
+            return self._next_of_shards(depths)
         if self._exhausted and not self._again:
             return None
         if in_flight >= (max(run_ahead, self.window) if waiting else self.window):
@@ -184,7 +190,30 @@ class Dispatcher:
         free = [worker for worker in sorted(held) if held[worker] < depths[worker]]
         return (min(free, key=held.__getitem__), self.next_to_put_in) if free else None
 
-    def _next_of_shards(self) -> tuple[int, int] | None:
+    @property
+    def is_still(self) -> bool:
+        """Whether nothing is made or pinned, and nothing can be handed out."""
+        return not self._is_busy() and self.deliverable() is None
+
+    def _is_busy(self) -> bool:
+        return any(self._queues.values()) or bool(self._pinning)
+
+    def _is_held_up(self) -> bool:
+        """Whether all that is in flight waits behind a batch that was put back."""
+        return self.in_order and not self._is_busy() and self.head in self._again
+
+    def whose_turn(self) -> int | None:
+        """Of shards, whose batch is the next to assign; None where any worker may make it."""
+        if not self.sharded:
+            return None
+        numbers = [
+            (rounds * self.serving + worker, worker)
+            for worker, rounds in self._rounds.items()
+            if worker not in self._ended
+        ]
+        return min(numbers)[1] if numbers else None
+
+    def _next_of_shards(self, depths: Mapping[int, int]) -> tuple[int, int] | None:
         held = {worker: len(queue) for worker, queue in self._queues.items()}
         for worker in (*self._pinning.values(), *self._ready.values()):
             if worker >= 0:  # not the sampler's error
@@ -196,8 +225,8 @@ class Dispatcher:
         ]
         if not numbers:
             return None
-        number, worker = min(numbers)
-        return worker, number
+        number, worker = min(numbers)  # In this order, so that the head is always under way.
+        return (worker, number) if len(self._queues[worker]) < depths[worker] else None
 
     def assigned(self, worker: int, number: int) -> None:
         """A worker was sent a batch."""
@@ -213,12 +242,17 @@ class Dispatcher:
         return min(self._again, default=self._next)
 
     def skip(self, number: int) -> None:
-        """A batch was made and handed out elsewhere, while none was in flight here."""
-        assert not self.in_flight
+        """A batch was made and handed out elsewhere: the head, or while none was in flight."""
+        assert not self.in_flight or (self.in_order and number == self.head)
         if number in self._again:
             self._again.remove(number)
         self._next = max(self._next, number + 1)
-        self.head = self.next_to_put_in
+        self.head = number + 1 if self.in_flight else self.next_to_put_in
+
+    @property
+    def is_stranded(self) -> bool:
+        """Whether the next batch was put back, and there is no worker to make it again."""
+        return self.in_order and not self._serving and self.head in self._again
 
     def put_back(self, number: int) -> None:
         """A batch that was ready is dropped, to be made again before later ones."""

@@ -87,6 +87,7 @@ class Feed:
         self._waited_at = -BURST_S
         self._waited_s = 0.0
         self._answers: dict[int, Any] = {}
+        self._fault: BaseException | None = None
 
     def begin_epoch(self, plan: EpochPlan, message: BeginEpoch, first: int = 0) -> None:
         """Starts an epoch; what is left of the one before is dropped.
@@ -151,8 +152,13 @@ class Feed:
         if self.closed:
             raise was_closed()
 
+    @property
+    def is_stranded(self) -> bool:
+        """Whether only the caller can make the next batch."""
+        return self._dispatcher.is_stranded
+
     def take_over(self) -> Task | None:
-        """The next task, to be made by the caller; only while nothing is in flight.
+        """The next task, to be made by the caller; while nothing is in flight, or stranded.
 
         Workers that have come up since are given those after it.
 
@@ -161,7 +167,12 @@ class Feed:
         """
         self.check()
         if self._pool.processes:
-            self._handle(self._pool.wait(0))
+            try:
+                self._look()
+            except BaseException:
+                self.close()
+                raise
+            self.crew.dismiss()
         number = self._dispatcher.next_to_put_in
         task = self._tasks.pop(number, None) or self._plan.next()
         if task is not None:
@@ -201,7 +212,7 @@ class Feed:
         if self.closed:
             raise StopIteration if self._dispatcher.done() else was_closed()
         self._waited_s = 0.0
-        self._handle(self._pool.wait(0))
+        self._look()
         deadline = entered + self._timeout_s if self._timeout_s > 0 else None
         while (number := self._dispatcher.deliverable()) is None:
             if self._dispatcher.done():
@@ -220,6 +231,20 @@ class Feed:
                 self._meter.totals.order_s += slept_s
         return number
 
+    def _look(self) -> None:
+        """Takes in what has come; raises what went wrong while nobody was asking."""
+        fault, self._fault = self._fault, None
+        if fault is not None:
+            raise fault
+        self._handle(self._pool.wait(0))
+
+    def _look_for_nobody(self) -> None:
+        """Takes in what has come; what goes wrong is for whoever asks for the next batch."""
+        try:
+            self._handle(self._pool.wait(0))
+        except Exception as error:
+            self._fault = self._fault or error
+
     def _open(self, answer: Any, task: Task | None) -> Any:
         if isinstance(answer, tuple):
             worker, message = answer
@@ -228,6 +253,7 @@ class Feed:
                 if self.on_second_try and task and man is not None and not man.batches:
                     return self.on_second_try(task, message)
                 message.error.reraise()
+            self._room.learn(self._pool.largest_bytes)
             copy = self._room.is_scarce and self._pool.lent >= self._room.lent_limit
             return self._pool.open(worker, message.shipment, copy=copy)
         if hasattr(answer, "reraise"):
@@ -239,7 +265,9 @@ class Feed:
         waiting = time.perf_counter() - self._waited_at < BURST_S
         away_s = self._meter.away_s
         depths = {
-            worker: queue_depth(self._prefetch, away_s, man.service_s, waiting=waiting)
+            worker: self._prefetch
+            if self._sharded
+            else queue_depth(self._prefetch, away_s, man.service_s, waiting=waiting)
             for worker, man in self.crew.men.items()
         }
         self._room.learn(self._pool.largest_bytes)
@@ -258,14 +286,22 @@ class Feed:
                 break
             self._tasks[number] = task
             self._dispatcher.assigned(worker, number)
-            handfuls.setdefault(worker, []).append(task)
+            if self._room.is_scarce:  # What is sent counts for the next.
+                self._send(worker, [task])
+            else:
+                handfuls.setdefault(worker, []).append(task)
         for worker, tasks in handfuls.items():
             self._send(worker, tasks)
+        for worker in self.crew.men:
+            if not self._room.is_scarce or self._pool.slot_count <= self._room.slots:
+                break
+            self._pool.trim(worker, self._epoch, self._pool.slot_count - self._room.slots)
         self._meter.note_peaks(self._dispatcher.in_flight, self._pool.slot_bytes)
 
     def _send(self, worker: int, tasks: list[Task]) -> None:
         try:
-            self._pool.make(worker, self._epoch, tasks)
+            excess = self._pool.slot_count - self._room.slots if self._room.is_scarce else 0
+            self._pool.make(worker, self._epoch, tasks, excess)
         except Exception as error:  # Indices that do not pickle.
             for task in tasks:
                 self._dispatcher.finished(worker, task.number)
@@ -273,17 +309,21 @@ class Feed:
 
     def _within_room(self, depths: dict[int, int]) -> dict[int, int]:
         """How many batches each worker may hold so that no more slots are made than fit."""
-        running = {worker: len(self._dispatcher.running(worker)) for worker in depths}
-        free = {
-            worker: self._pool.unlent(worker) - self._dispatcher.ready_of(worker)
-            for worker in depths
-        }
-        to_be_made = sum(max(0, running[worker] - free[worker]) for worker in depths)
-        more = self._pool.slot_count + to_be_made < self._room.slots or not self.in_flight
+        dispatcher, pool = self._dispatcher, self._pool
+        more = self._fits_another_slot()
+        if not more and dispatcher.is_still:
+            turn = dispatcher.whose_turn()
+            if not any(pool.free_slots(worker) for worker in (depths if turn is None else [turn])):
+                # What others have is given back, and one batch at a time goes on in any case.
+                self._empty_slots()
+                more = True
         return {
-            worker: min(depth, max(running[worker] + more, free[worker]))
+            worker: min(depth, len(dispatcher.running(worker)) + max(more, pool.free_slots(worker)))
             for worker, depth in depths.items()
         }
+
+    def _fits_another_slot(self) -> bool:
+        return self._pool.slot_count + self._pool.slots_to_come < self._room.slots
 
     def _held(self) -> Iterator[tuple[int, float | None]]:
         for worker, man in self.crew.men.items():
@@ -368,13 +408,19 @@ class Feed:
         """Gives back the memory of slots that hold nothing; workers keep nothing but themselves."""
         if self.closed or os.getpid() != self._owner_pid:
             return
-        self._handle(self._pool.wait(0))
+        self._look_for_nobody()
+        self._empty_slots()
+
+    def _empty_slots(self) -> None:
+        """Gives back the memory of unused slots, of workers that make nothing."""
+        self._meter.note_peaks(self._dispatcher.in_flight, self._pool.slot_bytes)
         held: dict[int, set[int | None]] = {worker: set() for worker in self.crew.men}
         for answer in self._answers.values():
             if isinstance(answer, tuple) and isinstance(answer[1], Made):
                 held[answer[0]].add(answer[1].shipment.slot)
+        self.crew.dismiss()
         for worker in self.crew.men:
-            if not self._pool.busy(worker):
+            if not self._pool.busy(worker) and not self._dispatcher.is_pinning(worker):
                 self._pool.empty(worker, self._epoch, held[worker])
 
     def put_back(self) -> None:
@@ -384,13 +430,16 @@ class Feed:
         """
         if self._sharded or self.closed or os.getpid() != self._owner_pid:
             return
-        self._handle(self._pool.wait(0))
+        self._look_for_nobody()
         for number, answer in list(self._answers.items()):
             made = isinstance(answer, tuple) and isinstance(answer[1], Made)
             if made or type(answer) is Pinned:
                 self._drop(self._answers.pop(number))
                 self._dispatcher.put_back(number)
         self.rest()
+        for death in self._pool.deaths.values():  # It had nothing left to do; now it has.
+            if not self._dispatcher.has_ended(-1):
+                self._fault = self._fault or worker_died(death, None, self._sharded)
 
     def close(self) -> None:
         """Stops the workers, in less than a second. Batches handed out stay valid."""

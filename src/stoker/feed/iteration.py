@@ -35,7 +35,7 @@ from stoker.feed.room import Room
 from stoker.order.epoch import EpochPlan, PrivateSampling
 from stoker.order.keys import EpochKey
 from stoker.transport.arena import PrivateArena, check_size
-from stoker.transport.layout import Packing
+from stoker.transport.layout import size_bytes
 from stoker.transport.shm import kind_here
 from stoker.workers.collating import DefaultCollate, Stacking
 from stoker.workers.job import Job
@@ -197,7 +197,7 @@ class InlineIterator(_Iterator):
         except Ended:
             raise StopIteration from None
         if self._batch_limit_bytes is not None:
-            check_size(Packing(data, None, 0).size_bytes, self._batch_limit_bytes)
+            check_size(size_bytes(data), self._batch_limit_bytes)
         if self._pin_memory:
             data = pin_memory(data, self._pin_memory_device)
         self._meter.loaded(entered, perf_counter())
@@ -307,6 +307,7 @@ class AutoIterator(_WithWorkers):
         length: How many batches the epoch has; None when unknown.
         done: Called when the epoch is over, or the iterator dropped, with what has workers
             for the next.
+        likeness: Tells what workers that are started now are made from.
 
     Attributes:
         _workers: The process objects there are now, as torch's iterator has them.
@@ -320,10 +321,12 @@ class AutoIterator(_WithWorkers):
         spare: AdaptiveFeed | None,
         length: int | None,
         done: Callable[[AdaptiveFeed], None],
+        likeness: Callable[[], Any],
     ) -> None:
         super().__init__(loader, setting)
         plan = self._new_plan()
-        self._feed = spare or self._new_adaptive(setting, governor)
+        self._feed = spare or AdaptiveFeed(governor, setting.meter)
+        pin = functools.partial(pin_memory, device=self._pin_memory_device)
         self._over = False
         self._close = weakref.finalize(self, done, self._feed)
         self._close.atexit = False
@@ -335,16 +338,10 @@ class AutoIterator(_WithWorkers):
                 self._begin_message(),
                 length,
                 self._feeds(loader, adaptive=adaptive),
+                likeness,
+                setting.room.batch_limit_bytes,
+                pin if self._pin_memory else None,
             )
-        )
-
-    def _new_adaptive(self, setting: Setting, governor: Governor) -> AdaptiveFeed:
-        pin = functools.partial(pin_memory, device=self._pin_memory_device)
-        return AdaptiveFeed(
-            governor,
-            setting.meter,
-            setting.room.batch_limit_bytes,
-            pin if self._pin_memory else None,
         )
 
     @property

@@ -74,6 +74,7 @@ class Meter:
         away_s: How long the consumer usually stays away between two batches.
         left_at: When the last batch was handed out.
         starved_known: Whether the system tells how long workers had no CPU.
+        peak_workers: Most workers at once.
         peak_in_flight: Most batches in flight at once.
         peak_slot_bytes: Most memory that slots took at once.
         recent: The last window.
@@ -86,6 +87,7 @@ class Meter:
         self.batch_bytes = 0
         self.away_s = 0.0
         self.starved_known = False
+        self.peak_workers = 0
         self.peak_in_flight = 0
         self.peak_slot_bytes = 0
         self.recent: Window | None = None
@@ -105,6 +107,7 @@ class Meter:
         """The consumer asks for a batch."""
         if not self._away:
             return
+        self._away = False  # Should an error come, what follows is not counted from here.
         away_s = now - self.left_at
         if away_s > _PAUSE_S and away_s > _PAUSE_FACTOR * self.away_s and self.totals.batches > 2:
             self.totals.paused_s += away_s

@@ -52,6 +52,7 @@ class Pinner:
 
     Attributes:
         connection: Can be read when `collect` has something.
+        pending: Batches that were submitted and not collected.
     """
 
     def __init__(self, pool: ProcessPool, device: str | None) -> None:
@@ -61,17 +62,20 @@ class Pinner:
         self._waiting: queue.SimpleQueue[tuple[int, Made] | None] = queue.SimpleQueue()
         self._pinned: deque[Pinned] = deque()
         self._at_work = threading.Lock()
+        self.pending = 0
         self._index = torch.accelerator.current_device_index()
         self._thread = threading.Thread(target=self._run, name="stoker-pin", daemon=True)
         self._thread.start()
 
     def submit(self, worker: int, made: Made) -> None:
         """Gives the thread a batch. Does not block."""
+        self.pending += 1
         self._waiting.put((worker, made))
 
     def collect(self) -> list[Pinned]:
         """What is done since the last time. Call when `connection` can be read."""
         self.connection.recv_bytes()
+        self.pending -= 1
         return [self._pinned.popleft()]
 
     def paused(self) -> threading.Lock:

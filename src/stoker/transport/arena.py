@@ -153,6 +153,8 @@ class WorkerArena:
         need = packing.end if old is None else packing.end * 5 // 4
         largest = max((slot.size_bytes for slot in self._slots.values()), default=0)
         size_bytes = -(-max(need, largest) // _ROUND_BYTES) * _ROUND_BYTES
+        if self._batch_limit_bytes is not None:
+            size_bytes = max(packing.end, min(size_bytes, self._batch_limit_bytes))
         segment = OwnedSegment(self._kind, size_bytes)
         lease = segment.lease()
         packing.write(lease, same_slot=False)
@@ -288,17 +290,25 @@ class LentSlots:
         if shipment.slot is not None:
             self._released.append(shipment.slot)
 
-    def take_ended(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The slots that were released, and those to forget, since the last call."""
+    def take_ended(self, excess: int = 0) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The slots that were released, and those to forget, since the last call.
+
+        Args:
+            excess: So many of those that were released are forgotten: there are too many.
+        """
         while self._ended:
             loan = self._ended.popleft()
-            del self._loans[id(loan)]
+            if self._loans.pop(id(loan), None) is None:
+                continue  # The slot was given up before, see `empty`.
             if loan.forked:
                 self._slots.pop(loan.slot).close()
                 self._forgotten.append(loan.slot)
             else:
                 self._released.append(loan.slot)
-        ended = tuple(self._released), tuple(self._forgotten)
+        for slot in self._released[: max(0, excess)]:
+            self._slots.pop(slot).close()
+            self._forgotten.append(slot)
+        ended = tuple(self._released[max(0, excess) :]), tuple(self._forgotten)
         self._released, self._forgotten = [], []
         return ended
 
@@ -316,10 +326,15 @@ class LentSlots:
             held: Slots with a batch that was neither opened nor discarded.
         """
         self.put_back(self.take_ended())
-        used = {loan.slot for loan in self._loans.values()} | set(held)
-        for slot in [slot for slot in self._slots if slot not in used]:
+        self._loans.clear()  # What the consumer still sees is its own from now on.
+        for slot in [slot for slot in self._slots if slot not in held]:
             self._slots.pop(slot).close()
             self._forgotten.append(slot)
+
+    @property
+    def to_be_told(self) -> int:
+        """Slots that are free, which the worker learns with its next message."""
+        return len(self._ended) + len(self._released)
 
     @property
     def has_news(self) -> bool:

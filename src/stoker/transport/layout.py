@@ -267,6 +267,14 @@ class _Unpacking(pickle.Unpickler):
         return _tensor_over(own, code, 0, shape, strides)
 
 
+def size_bytes(batch: object) -> int:
+    """What a batch would take on its way from a worker; 0 for one that cannot be sent."""
+    try:
+        return Packing(batch, None, 0).size_bytes
+    except Exception:  # Whatever a batch's own types raise; it stays where it is.
+        return 0
+
+
 def unpack(envelope: Envelope, memory: Any, *, copy: bool = False) -> Any:
     """Builds the batch.
 

@@ -39,6 +39,7 @@ from typing import Any, NamedTuple
 from stoker.errors import TransportError
 from stoker.order.epoch import Task
 from stoker.transport.arena import LentSlots, Shipment
+from stoker.workers.accounting import FreeSlots
 from stoker.workers.etiquette import look_around, quiet_fork
 from stoker.workers.job import Job, run
 from stoker.workers.messages import (
@@ -139,6 +140,7 @@ class _Member:
     process: Any
     connection: Connection
     slots: LentSlots
+    free: FreeSlots = field(default_factory=FreeSlots)
     unread: deque[_Unread] = field(default_factory=deque)
     outbox: deque[_Unread] = field(default_factory=deque)
     begin: bytes = b""
@@ -271,10 +273,15 @@ class ProcessPool:
         """How many slots the consumer sees a batch in."""
         return sum(member.slots.lent for member in self._members.values())
 
-    def unlent(self, worker: int) -> int:
-        """How many slots of a worker the consumer does not see."""
-        slots = self._members[worker].slots
-        return slots.count - slots.lent
+    @property
+    def slots_to_come(self) -> int:
+        """How many slots workers make for what they were sent."""
+        return sum(sum(member.free.new) for member in self._members.values())
+
+    def free_slots(self, worker: int) -> int:
+        """How many further tasks a worker could be sent for which it needs no new slot."""
+        member = self._members[worker]
+        return member.free.count + member.slots.to_be_told
 
     def unread_answers(self, worker: int) -> int:
         """How many answers like its last one a worker can send while nobody reads them."""
@@ -289,8 +296,10 @@ class ProcessPool:
         """Has workers told with their next tasks; tasks not sent yet are dropped."""
         data = dumps(message)
         for member in self._members.values():
-            for message_not_sent in member.outbox:
-                member.slots.put_back(message_not_sent.ended)
+            for message_not_sent in reversed(member.outbox):
+                ended = message_not_sent.ended
+                member.slots.put_back(ended)
+                member.free.not_sent(len(ended[0]), message_not_sent.tasks)
             member.outbox.clear()
             member.begin = data
 
@@ -298,24 +307,41 @@ class ProcessPool:
         """Gives back the memory of a worker that makes nothing; see `LentSlots.empty`."""
         member = self._members[worker]
         member.slots.empty(held)
-        if member.slots.has_news and not member.outbox:
-            ended = member.slots.take_ended()
-            data = dumps(Make(epoch, (), *ended))
-            self._post(member, _Unread(data, 0, len(data), ended))
+        member.free.count = 0
+        self.trim(worker, epoch, 0)
 
-    def make(self, worker: int, epoch: int, tasks: Sequence[Task]) -> None:
+    def trim(self, worker: int, epoch: int, excess: int) -> None:
+        """Tells a worker at once which slots are free, or to be given back.
+
+        Args:
+            worker: Whom.
+            epoch: The present one.
+            excess: How many slots there are too many, see `LentSlots.take_ended`.
+        """
+        member = self._members[worker]
+        if member.slots.has_news and not member.outbox:
+            self.make(worker, epoch, (), excess)
+
+    def make(self, worker: int, epoch: int, tasks: Sequence[Task], excess: int = 0) -> None:
         """Sends tasks, now or when the worker has read what it was sent before.
+
+        Args:
+            worker: To whom.
+            epoch: What they belong to.
+            tasks: What to make.
+            excess: How many slots there are too many, see `LentSlots.take_ended`.
 
         Raises:
             Exception: What pickle raises for indices it cannot carry; nothing is sent then.
         """
         member = self._members[worker]
-        ended = member.slots.take_ended()
+        ended = member.slots.take_ended(excess)
         try:
             data = dumps(Make(epoch, tuple(tasks), *ended))
         except BaseException:
             member.slots.put_back(ended)
             raise
+        member.free.sent(len(ended[0]), len(tasks))
         self._post(member, _Unread(data, len(tasks), len(data), ended))
 
     def _post(self, member: _Member, message: _Unread) -> None:
@@ -419,6 +445,7 @@ class ProcessPool:
         answer = loads(data)
         if isinstance(answer, Started):
             return worker, answer
+        member.free.answered(answer.shipment if isinstance(answer, Made) else None)
         if isinstance(answer, Made):
             member.answer_bytes = len(data)
             self._accept(member, answer.shipment)

@@ -426,7 +426,7 @@ class Elastic:
             self.skip()
         elif kind == 6:
             self.deliver()
-        else:
+        elif kind > 6:
             most = NO_LIMIT if detail & 1 else 1 + (detail >> 1) % 4
             run_ahead = (detail >> 3) * 3
             self.assign(waiting=kind == 7, depth=1 + detail % 3, run_ahead=run_ahead, most=most)
@@ -486,7 +486,7 @@ def test_workers_come_and_go_and_every_batch_is_handed_out_once(
 
 
 @pytest.mark.timeout(30, method="thread")
-@settings(max_examples=200, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow])
 @given(
     model=elastics,
     workers=st.integers(1, 3),
@@ -635,7 +635,6 @@ FEWER_FIT = {
 }
 
 
-@pytest.mark.xfail(strict=True, reason="what was put back is held up by what is ready behind it")
 @pytest.mark.parametrize("now", FEWER_FIT)
 def test_the_head_is_made_again_even_where_less_is_allowed_by_then(now: str) -> None:
     """Batch 0 was put back. Batches 1 to 3 are ready and wait for it: it must be assigned."""

@@ -258,7 +258,6 @@ def test_cpu_time_is_never_more_than_time() -> None:
     assert consumer.meter.close_window(workers=0).cpu_s == approx(1.0)
 
 
-@pytest.mark.xfail(strict=True, reason="the absence before a failed batch is counted twice")
 def test_an_error_in_place_of_a_batch_is_not_counted_twice() -> None:
     consumer = Consumer().begin()
     consumer.served()

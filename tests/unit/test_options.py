@@ -1,0 +1,118 @@
+"""Arguments that torch's loader does not have."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stoker import options
+from stoker.errors import ArgumentError
+
+
+@pytest.mark.parametrize(
+    ("given", "size_bytes"),
+    [
+        (None, None),
+        (1, 1),
+        (10_000, 10_000),
+        (np.int64(5), 5),
+        ("1B", 1),
+        ("4GB", 4 * 10**9),
+        ("4gb", 4 * 10**9),
+        ("512 MiB", 512 * 2**20),
+        ("  1.5 KiB ", 1536),
+        ("2TB", 2 * 10**12),
+        ("2TiB", 2 * 2**40),
+        ("0.5MB", 500_000),
+    ],
+)
+def test_sizes(given: Any, size_bytes: int | None) -> None:
+    assert options.memory_limit(given) == size_bytes
+
+
+@pytest.mark.parametrize(
+    "given", ["", "x", "4", "4G", "GB", "-1GB", "1e3MB", "4 GB more", "1,5GB", "0B", "0.2B", 0, -1]
+)
+def test_what_is_no_size_is_a_value_error_that_shows_it(given: Any) -> None:
+    with pytest.raises(ArgumentError, match="memory_limit") as caught:
+        options.memory_limit(given)
+    assert isinstance(caught.value, ValueError)
+    assert repr(given) in str(caught.value)
+    assert caught.value.change == "memory_limit="
+
+
+@pytest.mark.parametrize("given", [True, False, 1.5, float("inf"), [], b"4GB"])
+def test_what_is_no_number_is_a_type_error(given: Any) -> None:
+    with pytest.raises(TypeError, match="memory_limit"):
+        options.memory_limit(given)
+
+
+def test_a_size_beyond_all_numbers_is_no_other_error() -> None:
+    with pytest.raises(ArgumentError):
+        options.memory_limit("9" * 400 + "GB")
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_size_or_an_argument_error(text: str) -> None:
+    try:
+        size_bytes = options.memory_limit(text)
+    except ArgumentError:
+        return
+    assert isinstance(size_bytes, int)
+    assert size_bytes > 0
+
+
+def test_automatic_numbers_say_so_and_stay_so() -> None:
+    begun = options.num_workers("auto")
+    assert begun == 0
+    assert repr(begun) == "0 (auto)"
+    for again in (
+        options.num_workers(begun),
+        copy.deepcopy(begun),
+        pickle.loads(pickle.dumps(options.AutoWorkers(3))),
+    ):
+        assert isinstance(again, options.AutoWorkers)
+    assert not isinstance(options.num_workers(3), options.AutoWorkers)
+
+
+@pytest.mark.parametrize("given", ["Auto", "3", ""])
+def test_other_texts_are_no_number_of_workers(given: str) -> None:
+    with pytest.raises(TypeError, match="num_workers"):
+        options.num_workers(given)
+
+
+@pytest.mark.parametrize("given", [0, 5, 2**64 - 1, np.uint64(7), None])
+def test_seeds(given: Any) -> None:
+    assert options.seed(given) == given
+    assert options.seed(given) is None or type(options.seed(given)) is int
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [(-1, ArgumentError), (2**64, ArgumentError), (True, TypeError), (1.0, TypeError)],
+)
+def test_what_is_no_seed(given: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="seed"):
+        options.seed(given)
+
+
+def test_a_generator_and_a_seed_must_agree() -> None:
+    mine = torch.Generator().manual_seed(3)
+    assert options.own_generator(None, mine) is mine
+    assert options.own_generator(3, mine) is mine
+    made = options.own_generator(4, None)
+    assert made is not None
+    assert made.initial_seed() == 4
+    with pytest.raises(ArgumentError, match="seed=4"):
+        options.own_generator(4, mine)
+
+
+def test_a_prefetch_of_nothing_says_what_to_do() -> None:
+    assert "prefetch_factor=0" in str(options.prefetch_of_zero())
