@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Iterator
@@ -155,3 +156,45 @@ class DrawingStream(Stream):
     def __iter__(self) -> Iterator[Any]:
         for number in super().__iter__():
             yield number, *draw_all()
+
+
+class Telling(Plain):
+    """Sample i is i, what `mark` was in the process that read it, and whether that is a worker."""
+
+    def __init__(self, length: int, mark: int = 0) -> None:
+        super().__init__(length)
+        self.mark = mark
+
+    def __getitem__(self, index: int) -> tuple[int, int, bool]:
+        return index, self.mark, get_worker_info() is not None
+
+
+class Slow(Drawing):
+    """Waits for each sample, so that workers pay; counts in `by_workers` what workers read."""
+
+    def __init__(self, length: int, seconds: float, by_workers: Any) -> None:
+        super().__init__(length)
+        self.seconds = seconds
+        self.by_workers = by_workers
+
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(self.seconds)
+        if get_worker_info() is not None:
+            self.by_workers.release()
+        return super().__getitem__(index)
+
+
+class OnlyInMain(Plain):
+    """A sample can be read in the main process only, as where that holds a connection."""
+
+    def __getitem__(self, index: int) -> Any:
+        if get_worker_info() is not None:
+            raise ConnectionError("the connection is the main process's")
+        return super().__getitem__(index)
+
+
+class EndsOnArrival(Plain):
+    """A process that loads it from a pickle ends at once."""
+
+    def __setstate__(self, state: Any) -> None:
+        os._exit(3)

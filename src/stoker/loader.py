@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 import torch.utils.data
 from torch.utils.data import (
     BatchSampler,
+    MapDataPipe,
     RandomSampler,
     Sampler,
     SequentialSampler,
@@ -18,10 +21,20 @@ from torch.utils.data import (
 from torch.utils.data.dataloader import _InfiniteConstantSampler
 
 from stoker import options
-from stoker.feed.iteration import InlineIterator, WorkerIterator
-from stoker.workers.making import Draws
+from stoker.feed.adaptive import AdaptiveFeed
+from stoker.feed.iteration import AutoIterator, InlineIterator, Setting, WorkerIterator
+from stoker.tuning.account import Account
+from stoker.tuning.governor import Least
+from stoker.tuning.snapshot import Identity
+from stoker.tuning.statistics import Statistics
+from stoker.workers.likeness import likeness
 
 T_co = TypeVar("T_co", covariant=True)
+_BY_ITSELF = options.AutoFlag(0)
+_ONE_ITERATOR = (
+    "an iterable data set has an iterator in each worker, so its batches depend on how many "
+    "there are: it has one, and num_workers= gives it more"
+)
 
 
 class DataLoader(torch.utils.data.DataLoader[T_co]):
@@ -45,7 +58,12 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         shuffle: As in torch.
         sampler: As in torch.
         batch_sampler: As in torch.
-        num_workers: How many worker processes; 0 loads in the main process.
+        num_workers: "auto": the loader begins in the main process, measures itself and the
+            training step, and takes as many worker processes as keep the step from waiting;
+            it may change them at any batch, says why in `statistics`, and keeps them across
+            epochs. An int is obeyed exactly; 0 loads in the main process. An iterable data
+            set, whose batches depend on the number, is loaded in the main process by "auto".
+            The attribute is an int at all times.
         collate_fn: As in torch.
         pin_memory: As in torch: batches are copied into page-locked memory.
         drop_last: As in torch.
@@ -55,13 +73,18 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         generator: As in torch.
         prefetch_factor: Batches in advance per worker, at least 1. While the consumer waits
             for a batch, free workers may run ahead of that, within 256 MiB.
-        persistent_workers: As in torch.
+        persistent_workers: As in torch. Where the number of workers is chosen automatically,
+            they stay from epoch to epoch unless this is given as False.
         pin_memory_device: As in torch.
         in_order: As in torch.
         seed: None: order and seeds are drawn from `generator` or torch's global generator,
             in the same sequence as torch draws them, so that one ``torch.manual_seed`` gives
             the same indices in the same batches as torch. An int in [0, 2**64): the loader
             has a generator of its own and leaves the global ones alone, whatever the sampler.
+        memory_limit: How much memory batches in flight may take, whatever the number of
+            workers: bytes, or a string such as "4GB" or "512MiB". A batch that is larger by
+            itself is an error. None: a quarter of what is available to this process, shared
+            with the other ranks of the node and other live loaders.
 
     Raises:
         ValueError: Arguments that exclude each other or are out of range; torch's words
@@ -78,7 +101,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         shuffle: bool | None = None,
         sampler: Sampler[Any] | Iterable[Any] | None = None,
         batch_sampler: Sampler[list[Any]] | Iterable[list[Any]] | None = None,
-        num_workers: int = 0,
+        num_workers: int | Literal["auto"] = "auto",
         collate_fn: Callable[[list[Any]], Any] | None = None,
         pin_memory: bool = False,
         drop_last: bool = False,
@@ -88,21 +111,25 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         generator: torch.Generator | None = None,
         *,
         prefetch_factor: int | None = None,
-        persistent_workers: bool = False,
+        persistent_workers: bool = _BY_ITSELF,  # type: ignore[assignment]
         pin_memory_device: str = "",
         in_order: bool = True,
         seed: int | None = None,
+        memory_limit: int | str | None = None,
     ) -> None:
         seed = options.seed(seed)
-        if prefetch_factor == 0 and num_workers > 0:
+        workers = options.num_workers(num_workers)
+        automatic = isinstance(workers, options.AutoWorkers)
+        if prefetch_factor == 0 and (automatic or workers > 0):
             raise options.prefetch_of_zero()
+        account = Account(options.memory_limit(memory_limit))
         super().__init__(
             dataset,
             batch_size,
             shuffle,
             sampler,
             batch_sampler,
-            num_workers,
+            1 if automatic else workers,  # So that torch checks the arguments for workers.
             collate_fn,
             pin_memory,
             drop_last,
@@ -111,34 +138,193 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             multiprocessing_context,
             options.own_generator(seed, generator),
             prefetch_factor=prefetch_factor,
-            persistent_workers=persistent_workers,
+            persistent_workers=bool(persistent_workers),
             pin_memory_device=pin_memory_device,
             in_order=in_order,
         )
         self.seed = seed
-        self._draws = Draws()
+        self.memory_limit = memory_limit
+        self._take(account)
+        if isinstance(persistent_workers, options.AutoFlag):
+            vars(self)["persistent_workers"] = persistent_workers
+        if automatic:
+            # Another library may take the attributes as arguments for a loader without workers.
+            vars(self).update(
+                num_workers=workers,
+                prefetch_factor=prefetch_factor,
+                persistent_workers=persistent_workers,
+            )
 
     def __setattr__(self, attr: str, val: Any) -> None:
-        if attr == "seed" and "seed" in vars(self):
+        if attr in ("seed", "memory_limit") and attr in vars(self):
             # As torch refuses its own frozen attributes.
             raise ValueError(
                 f"{attr} attribute should not be set after {type(self).__name__} is initialized"
             )
+        if attr == "multiprocessing_context" and self._automatic:
+            # torch looks whether there are workers that it could be for.
+            chosen = self.num_workers
+            vars(self)["num_workers"] = 1
+            try:
+                super().__setattr__(attr, val)
+            finally:
+                vars(self)["num_workers"] = chosen
+            return
+        if attr == "num_workers":
+            val = options.num_workers(val)
         super().__setattr__(attr, val)
+
+    def __iter__(self) -> Any:
+        """A new iterator; torch's persistent workers have one that begins again."""
+        if self._automatic and not _any_worker_serves(self.dataset):
+            vars(self)["num_workers"] = options.AutoWorkers(self._least().workers)
+            return super().__iter__()
+        if not self._automatic:
+            return super().__iter__()
+        self._iterator = None  # Persistent workers of a number that was given before.
+        return self._get_iterator()
+
+    def statistics(self) -> Statistics:
+        """What this loader has seen and done since it was made, over all its epochs.
+
+        Returns:
+            A frozen snapshot, with units in the names; `print` shows it as a table. It does
+            not change what the loader does.
+        """
+        return self._account.statistics()
+
+    @property
+    def _automatic(self) -> bool:
+        return isinstance(vars(self).get("num_workers"), options.AutoWorkers)
 
     def _get_iterator(self) -> Any:
         """What ``iter(loader)`` returns, made anew; torch's `__iter__` calls it."""
-        private = self.seed is not None and _draws_globally(super()._index_sampler)
+        account = self._account
+        account.begin_epoch(self._identity(), automatic=self._automatic)
+        setting = Setting(
+            private_sampling=self.seed is not None and _draws_globally(super()._index_sampler),
+            draws=account.draws,
+            meter=account.meter,
+            room=account.room,
+            tell=account.tell,
+        )
+        if self._automatic:
+            return self._automatic_iterator(setting)
+        account.drop_spare()
         if self.num_workers == 0:
-            return InlineIterator(self, private_sampling=private, draws=self._draws)
+            return InlineIterator(self, setting)
         self.check_worker_number_rationality()
-        return WorkerIterator(self, private_sampling=private, draws=self._draws)
+        iterator = WorkerIterator(self, setting)
+        account.serves(iterator.feed)
+        return iterator
+
+    def _automatic_iterator(self, setting: Setting) -> Any:
+        account, least = self._account, self._least()
+        if not _any_worker_serves(self.dataset):
+            # Each worker would have an iterator of its own, so there is one, here or in a worker.
+            account.note_fixed(least.workers, _ONE_ITERATOR)
+            if not least.workers:
+                return InlineIterator(self, setting)
+            iterator = WorkerIterator(self, setting)
+            account.serves(iterator.feed)
+            return iterator
+        made_of = _ingredients(self)
+        spare = account.take_spare(made_of())
+        governor = account.governor
+        if governor is not None and governor.least != least.workers:
+            governor = None
+        if governor is None or spare is None:
+            if spare is not None:
+                spare.close()
+                spare = None
+            context = self.multiprocessing_context or torch.multiprocessing
+            governor = account.new_governor(least, context.get_start_method())
+        governor.changed = functools.partial(_now_has, weakref.ref(self))
+        done = functools.partial(
+            _give_back,
+            weakref.ref(self),
+            account,
+            self.persistent_workers or isinstance(self.persistent_workers, options.AutoFlag),
+        )
+        length = self._identity().length
+        auto = AutoIterator(self, setting, governor, spare, length, done, made_of)
+        account.serves(auto.feed)
+        return auto
+
+    def _least(self) -> Least:
+        """Whether something that was asked for needs a worker."""
+        if self.worker_init_fn is not None:
+            return Least(1, "worker_init_fn runs in workers only")
+        if self.timeout > 0:
+            return Least(1, "timeout= can only be kept by workers")
+        return Least(0, "")
+
+    def _identity(self) -> Identity:
+        length, count = _length(super()._index_sampler), _length(self.dataset)
+        kind = type(self.dataset).__name__
+        samples = "" if count is None else f", {count:,} samples"
+        batch = f", batch {self.batch_size}" if self.batch_size is not None else ""
+        return Identity(f"{kind}{samples}{batch}", self.batch_size, length)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy begins with an account of its own: workers cannot be copied."""
+        return {name: value for name, value in vars(self).items() if name != "_account"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._take(Account(options.memory_limit(self.memory_limit)))
+        self.num_workers = self.num_workers
+
+    def _take(self, account: Account) -> None:
+        self._account = account
+        # Its workers end with the loader, and not when garbage is collected next.
+        weakref.finalize(self, account.drop_spare).atexit = False
 
     @property
     def _index_sampler(self) -> Any:
         """torch's; with a seed, one that is not even iterated before its first batch is wanted."""
         sampler = super()._index_sampler
         return sampler if self.seed is None else _Late(sampler)
+
+
+def _now_has(loader: weakref.ref[DataLoader[Any]], workers: int) -> None:
+    held = loader()
+    if held is not None:
+        vars(held)["num_workers"] = options.AutoWorkers(workers)
+
+
+def _give_back(
+    loader: weakref.ref[DataLoader[Any]], account: Account, persistent: bool, feed: AdaptiveFeed
+) -> None:
+    account.take_back(persistent and loader() is not None, feed)
+
+
+def _any_worker_serves(dataset: Any) -> bool:
+    """Whether a batch does not depend on how many workers there are."""
+    return not isinstance(dataset, (torch.utils.data.IterableDataset, MapDataPipe))
+
+
+def _length(sized: Any) -> int | None:
+    """How long something is; None where it can't tell, for whatever reason."""
+    try:
+        return len(sized)
+    except Exception:
+        return None
+
+
+def _ingredients(loader: DataLoader[Any]) -> Callable[[], Any]:
+    """Tells what workers are made from: when it changes, new ones are needed."""
+    return functools.partial(
+        likeness,
+        loader.dataset,
+        loader.collate_fn,
+        loader.worker_init_fn,
+        loader.multiprocessing_context,
+        loader.pin_memory,
+        loader.prefetch_factor,
+        loader.in_order,
+        loader.timeout,
+    )
 
 
 class _Late:

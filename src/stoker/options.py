@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
@@ -9,6 +10,85 @@ import torch
 from stoker.errors import ArgumentError
 
 _SEED_LIMIT = 1 << 64
+AUTO = "auto"
+_SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d+)?)\s*(?:([KMGT])(i?))?B\s*", re.IGNORECASE)
+_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+
+
+class AutoWorkers(int):
+    """A number of workers that was chosen automatically, and says so.
+
+    Reads as the int it is. A library that rebuilds a loader from its attributes passes it on,
+    and the new loader goes on choosing.
+    """
+
+    def __repr__(self) -> str:
+        return f"{int(self)} (auto)"
+
+
+class AutoFlag(int):
+    """A False that nobody has asked for: the loader does what it finds best."""
+
+    def __repr__(self) -> str:
+        return "False"
+
+
+def num_workers(value: Any) -> Any:
+    """Checks the argument ``num_workers``.
+
+    Returns:
+        An `AutoWorkers` for "auto" and for a number that was chosen automatically, else the
+        value, which torch checks.
+
+    Raises:
+        TypeError: It is a string, and not "auto".
+    """
+    if isinstance(value, AutoWorkers):
+        return AutoWorkers(0)
+    if isinstance(value, str):
+        if value != AUTO:
+            raise TypeError(
+                f"num_workers option should be an int or 'auto', but got num_workers={value!r}"
+            )
+        return AutoWorkers(0)
+    return value
+
+
+def memory_limit(value: Any) -> int | None:
+    """Checks the argument ``memory_limit``.
+
+    Returns:
+        None, or the limit in bytes.
+
+    Raises:
+        TypeError: It is neither None, an integer nor a string.
+        ArgumentError: It is not positive, or a string that is no size.
+    """
+    if value is None:
+        return None
+    if isinstance(value, str):
+        size = _SIZE.fullmatch(value)
+        if size is None:
+            raise ArgumentError(
+                f"memory_limit option should be a size such as '500MB', '4GB' or '4GiB', "
+                f"but got memory_limit={value!r}",
+                change="memory_limit=",
+            )
+        base = 1024 if size[3] else 1000
+        limit = int(float(size[1]) * base ** _POWERS[(size[2] or "").upper()])
+    elif isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(
+            "memory_limit option should be an int (bytes), a string or None, "
+            f"but got memory_limit={value!r}"
+        )
+    else:
+        limit = value.__index__()
+    if limit <= 0:
+        raise ArgumentError(
+            f"memory_limit option should be positive, but got memory_limit={value!r}",
+            change="memory_limit=",
+        )
+    return limit
 
 
 def seed(value: Any) -> int | None:

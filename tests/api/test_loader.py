@@ -26,6 +26,7 @@ def parameters(kind: type) -> dict[str, inspect.Parameter]:
     return found
 
 
+NEW = ["seed", "memory_limit"]
 OURS, THEIRS = parameters(stoker.DataLoader), parameters(torch.utils.data.DataLoader)
 
 
@@ -37,16 +38,14 @@ def test_what_the_package_offers() -> None:
         stoker.no_such_thing  # type: ignore[attr-defined]  # noqa: B018
 
 
-def test_the_parameters_are_torch_s_and_seed() -> None:
-    assert [*OURS] == [*THEIRS, "seed"]
+def test_the_parameters_are_torch_s_and_the_new_ones() -> None:
+    assert [*OURS] == [*THEIRS, *NEW]
     for name, parameter in THEIRS.items():
-        assert (name, OURS[name].kind, OURS[name].default) == (
-            name,
-            parameter.kind,
-            parameter.default,
-        )
-    assert OURS["seed"].kind is inspect.Parameter.KEYWORD_ONLY
-    assert OURS["seed"].default is None
+        default = "auto" if name == "num_workers" else parameter.default
+        assert (name, OURS[name].kind, OURS[name].default) == (name, parameter.kind, default)
+    for name in NEW:
+        assert OURS[name].kind is inspect.Parameter.KEYWORD_ONLY
+        assert OURS[name].default is None
 
 
 def test_it_is_torch_s_loader() -> None:
@@ -73,13 +72,13 @@ CASES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("iterated", [False, True])
-def test_its_public_attributes_are_torch_s_and_seed(name: str, iterated: bool) -> None:
+def test_its_public_attributes_are_torch_s_and_the_new_ones(name: str, iterated: bool) -> None:
     arguments = {key: value for key, value in CASES[name].items() if key != "seed"}
     ours = stoker.DataLoader(Drawing(10), **CASES[name])
     theirs = torch.utils.data.DataLoader(Drawing(10), **arguments)
     if iterated and not ours.num_workers:
         assert len(list(ours)) == len(list(theirs))
-    assert public(ours) == public(theirs) | {"seed"}
+    assert public(ours) == public(theirs) | {*NEW}
     assert {key: getattr(ours, key) for key in SAME} == {key: getattr(theirs, key) for key in SAME}
     assert ours.seed == CASES[name].get("seed")
     for key, value in CASES[name].items():

@@ -34,6 +34,33 @@ def test_c062_batches_in_flight_are_bounded_over_epochs() -> None:
 
 
 @many_workers
+def test_c062_batches_in_flight_are_limited_by_bytes() -> None:
+    """As reported: 3 batches an epoch for 16 workers, each batch large."""
+    batch_bytes = 4 * 300 * 300 * 4
+    made = loader(
+        Plain(12, (300, 300)),
+        "fork",
+        16,
+        batch_size=4,
+        persistent_workers=True,
+        memory_limit=2 * batch_bytes + batch_bytes // 2,
+    )
+    for _ in range(4):
+        for number, batch in enumerate(made):
+            assert [float(sample[0, 0]) for sample in batch] == list(
+                range(4 * number, 4 * number + 4)
+            )
+            told = made.statistics()
+            assert told.in_flight <= 2
+            del batch
+    told = made.statistics()
+    assert 0 < told.peak_slot_bytes <= told.memory_limit
+    assert told.peak_in_flight <= 2
+    assert "3 batches an epoch for 16 workers: 13 have nothing to do" in told.remarks
+    del made
+
+
+@many_workers
 def test_c062_an_idle_consumer_finds_no_more_than_the_window() -> None:
     """Four workers, two batches each."""
     dataset = HeldBack(200, -1, FORK)

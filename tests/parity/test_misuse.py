@@ -21,20 +21,22 @@ import stoker
 from tests.datasets import Gated, Plain, Stream
 from tests.parity.calls import KINDS, Outcome, both, outcome
 
+NEW = {"seed", "memory_limit"}
 FORK = {"multiprocessing_context": "fork"}
 TABLE = TensorDataset(torch.arange(10))
 
 MISUSES: dict[str, Callable[[Any], Any]] = {
     "num_workers negative": lambda kind: kind(TABLE, num_workers=-1),
     "num_workers None": lambda kind: kind(TABLE, num_workers=None),
-    "num_workers text": lambda kind: kind(TABLE, num_workers="2"),
     "timeout negative": lambda kind: kind(TABLE, timeout=-1),
-    "timeout without workers": lambda kind: iter(kind(TABLE, timeout=3)),
-    "prefetch without workers": lambda kind: kind(TABLE, prefetch_factor=2),
-    "prefetch of 0 without workers": lambda kind: kind(TABLE, prefetch_factor=0),
+    "timeout without workers": lambda kind: iter(kind(TABLE, num_workers=0, timeout=3)),
+    "prefetch without workers": lambda kind: kind(TABLE, num_workers=0, prefetch_factor=2),
+    "prefetch of 0 without workers": lambda kind: kind(TABLE, num_workers=0, prefetch_factor=0),
     "prefetch negative": lambda kind: kind(TABLE, num_workers=1, prefetch_factor=-1),
-    "persistent without workers": lambda kind: kind(TABLE, persistent_workers=True),
-    "context without workers": lambda kind: kind(TABLE, multiprocessing_context="fork"),
+    "persistent without workers": lambda kind: kind(TABLE, num_workers=0, persistent_workers=True),
+    "context without workers": lambda kind: kind(
+        TABLE, num_workers=0, multiprocessing_context="fork"
+    ),
     "context unknown": lambda kind: kind(TABLE, num_workers=1, multiprocessing_context="bus"),
     "context of a wrong type": lambda kind: kind(TABLE, num_workers=1, multiprocessing_context=3),
     "sampler and shuffle": lambda kind: kind(TABLE, sampler=SequentialSampler(TABLE), shuffle=True),
@@ -60,7 +62,7 @@ MISUSES: dict[str, Callable[[Any], Any]] = {
     "set dataset": lambda kind: setattr(kind(TABLE), "dataset", TABLE),
     "set persistent_workers": lambda kind: setattr(kind(TABLE), "persistent_workers", True),
     "set a context without workers": lambda kind: setattr(
-        kind(TABLE), "multiprocessing_context", "fork"
+        kind(TABLE, num_workers=0), "multiprocessing_context", "fork"
     ),
     "pickle an iterator": lambda kind: _beginning(lambda: pickle.dumps(iter(kind(TABLE)))),
     "set others": lambda kind: _set_others(kind(TABLE, num_workers=1)),
@@ -165,6 +167,38 @@ DIFFERENCES: dict[str, tuple[Callable[[Any], Any], str | None, str | None]] = {
         None,
         "ValueError",
     ),
+    # "auto" is the one string that means something here.
+    "num_workers as text": (
+        lambda kind: kind(TABLE, num_workers="2"),
+        "TypeError",
+        "TypeError",
+    ),
+    # Where the loader chooses, there may be workers: what is meant for them is taken.
+    "a time-out without a number of workers": (
+        lambda kind: iter(kind(TABLE, timeout=3)),
+        "AssertionError",
+        None,
+    ),
+    "a prefetch factor without a number of workers": (
+        lambda kind: kind(TABLE, prefetch_factor=2),
+        "ValueError",
+        None,
+    ),
+    "persistent workers without a number of them": (
+        lambda kind: kind(TABLE, persistent_workers=True),
+        "ValueError",
+        None,
+    ),
+    "a context without a number of workers": (
+        lambda kind: kind(TABLE, multiprocessing_context="fork"),
+        "ValueError",
+        None,
+    ),
+    "a context that is set without a number of workers": (
+        lambda kind: setattr(kind(TABLE), "multiprocessing_context", "fork"),
+        "ValueError",
+        None,
+    ),
     # It would be taken for the end of the epoch, in silence: torch in-process does so.
     "a StopIteration from a sample is an error": (
         lambda kind: list(kind(_Stopping())),
@@ -201,7 +235,8 @@ def test_the_arguments_are_torchs_and_more_by_keyword() -> None:
     ours = inspect.signature(stoker.DataLoader.__init__).parameters
     assert list(ours)[: len(stock)] == list(stock)
     for name, parameter in stock.items():
-        assert (ours[name].kind, ours[name].default) == (parameter.kind, parameter.default)
+        default = "auto" if name == "num_workers" else parameter.default
+        assert (ours[name].kind, ours[name].default) == (parameter.kind, default)
     for name in list(ours)[len(stock) :]:
         assert ours[name].kind is inspect.Parameter.KEYWORD_ONLY
         assert ours[name].default is None
@@ -211,8 +246,8 @@ def test_the_attributes_are_torchs_and_the_new_arguments() -> None:
     stock = torch.utils.data.DataLoader(TABLE, batch_size=2, num_workers=1)
     ours = stoker.DataLoader(TABLE, batch_size=2, num_workers=1, seed=3)
     public = {name for name in vars(ours) if not name.startswith("_")}
-    assert public == {name for name in vars(stock) if not name.startswith("_")} | {"seed"}
-    for name in public - {"seed", "generator", "sampler", "batch_sampler"}:
+    assert public == {name for name in vars(stock) if not name.startswith("_")} | NEW
+    for name in public - NEW - {"generator", "sampler", "batch_sampler"}:
         assert getattr(ours, name) == getattr(stock, name), name
     assert isinstance(ours, torch.utils.data.DataLoader)
     assert stoker.DataLoader[int] is not None
