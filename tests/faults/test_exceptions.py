@@ -293,6 +293,23 @@ def test_every_sample_may_fail() -> None:
         next(iterator)
 
 
+def test_the_end_is_found_after_errors_that_were_all_there() -> None:
+    """Nothing was waited for, so nobody has asked the sampler whether there is more."""
+
+    def sample(index: int) -> int:
+        raise ValueError(f"sample {index}")
+
+    iterator = iter(loader(Tabled(6, sample), "fork", 1, prefetch_factor=6))
+    feed = iterator.feed
+    while feed._dispatcher.running(0):
+        feed._handle(feed._pool.wait(10))
+    for index in range(6):
+        with pytest.raises(ValueError, match=rf"sample {index}\b"):
+            next(iterator)
+    with pytest.raises(StopIteration):
+        next(iterator)
+
+
 def test_an_error_of_megabytes_arrives() -> None:
     def sample(index: int) -> int:
         raise ValueError("x" * 3_000_000)

@@ -214,12 +214,9 @@ class Feed:
         self._waited_s = 0.0
         self._look()
         deadline = entered + self._timeout_s if self._timeout_s > 0 else None
-        while (number := self._dispatcher.deliverable()) is None:
-            if self._dispatcher.done():
-                raise StopIteration
-            self._waited_at = began = time.perf_counter()
-            self._assign()
-            left_s = None if deadline is None else deadline - time.perf_counter()
+        while (number := self._next_ready()) is None:
+            began = time.perf_counter()
+            left_s = None if deadline is None else deadline - began
             if left_s is not None and left_s <= 0:
                 raise self._timed_out()
             out_of_turn = bool(self._answers)
@@ -229,6 +226,21 @@ class Feed:
             self._waited_s += slept_s
             if out_of_turn:
                 self._meter.totals.order_s += slept_s
+        return number
+
+    def _next_ready(self) -> int | None:
+        """The number to hand out now; None while something is under way that is waited for.
+
+        Assigning may show that there is nothing left, or put an error in place of a batch: then
+        there is nothing to wait for.
+        """
+        number = self._dispatcher.deliverable()
+        if number is None and not self._dispatcher.done():
+            self._waited_at = time.perf_counter()
+            self._assign()
+            number = self._dispatcher.deliverable()
+        if number is None and self._dispatcher.done():
+            raise StopIteration
         return number
 
     def _look(self) -> None:
