@@ -66,10 +66,23 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 _SLOW_FOLDERS = {"cases", "cli", "faults"}
+# The same again with many settings, each with workers of its own.
+_SLOW_FILES = {
+    "test_idle.py",
+    "test_iterable.py",
+    "test_kept_batches.py",
+    "test_memory_limit.py",
+    "test_order.py",
+    "test_rebuilding.py",
+    "test_resizing.py",
+    "test_same_batches.py",
+    "test_seed.py",
+    "test_threads.py",
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What starts whole programs, or waits for them to end, is not for all day."""
     for item in items:
-        if item.path.parent.name in _SLOW_FOLDERS:
+        if item.path.parent.name in _SLOW_FOLDERS or item.path.name in _SLOW_FILES:
             item.add_marker(pytest.mark.slow)

@@ -32,12 +32,15 @@ ROOMS = [
 MAY_KNOW_THE_PACKAGE = {"__init__.py", "__main__.py", "cli"}
 PURE = [
     "feed/dispatch.py",
+    "feed/meter.py",
+    "feed/room.py",
     "feed/window.py",
     "order/keys.py",
     "report/**/*.py",
     "transport/board_bytes.py",
     "tuning/controller.py",
     "tuning/decision.py",
+    "tuning/explained.py",
     "tuning/meter.py",
     "tuning/model.py",
     "tuning/noise.py",
@@ -46,9 +49,14 @@ PURE = [
     "tuning/recommend.py",
     "tuning/result.py",
     "tuning/search.py",
+    "tuning/seek.py",
+    "tuning/seen.py",
+    "tuning/settling.py",
+    "tuning/snapshot.py",
     "tuning/statistics.py",
     "tuning/status.py",
     "tuning/table.py",
+    "tuning/visits.py",
     "tuning/wording.py",
 ]
 IMPURE = {"torch", "multiprocessing", "threading", "time", "os"}

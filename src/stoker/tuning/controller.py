@@ -42,6 +42,8 @@ WORTH_AGAIN = 1.12
 """Predicted gain that starts another search from a main process that had settled."""
 BASE_S = 5.0
 """Seconds of windows that say what is usual once settled."""
+AGAIN = 0.6
+"""A number that was lowered once is lowered further by that, and not a worker at a time."""
 LATEST = 3
 """Windows that may show other work already, and so do not say what is usual yet."""
 
@@ -74,6 +76,7 @@ class Controller:
         self._most: tuple[int, str] | None = None
         self._quiet_s = QUIET_S
         self._told: int | None = None
+        self._lowered = False
 
     @property
     def settled(self) -> bool:
@@ -152,6 +155,7 @@ class Controller:
         if inflated(self._visits, visit, cpus):
             del self._visits[0]
         if other_work(self._settled.base if self._settled else None, list(visit.windows)):
+            self._lowered = False
             self._reopen(2)
 
     def _reopen(self, keep: int) -> None:
@@ -229,9 +233,11 @@ class Controller:
         failed = [n for n in failed if 0 < n < self._workers]
         fewer = max(fewer_would_do(recent), bounds.least, max(failed, default=0) + 1)
         quiet = self._settled is not None and self._settled.seconds < self._quiet_s
-        if recent.waiting > FED or fewer > FEWER * self._workers or fewer >= self._workers or quiet:
+        least = AGAIN if self._lowered else FEWER
+        if recent.waiting > FED or fewer > least * self._workers or fewer >= self._workers or quiet:
             return None
         self._quiet_s *= 2
+        self._lowered = True
         return self._decide(Step(fewer, explained.fewer(recent, fewer), explained.figures(recent)))
 
     def _decide(self, step: Step) -> Decision:

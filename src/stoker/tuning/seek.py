@@ -12,7 +12,15 @@ from collections.abc import Mapping
 from stoker.tuning import explained
 from stoker.tuning.model import COMPUTES, HANDLING_S, MOSTLY, Curve, keeping_busy, keeping_fed
 from stoker.tuning.seen import CPUS_USED, FED, Seen, Step, noise
-from stoker.tuning.settling import CHANGES, LEVEL, SAME_AS_MAIN, fewest_good, settle
+from stoker.tuning.settling import (
+    CHANGES,
+    EARLY_S,
+    LEVEL,
+    SAME_AS_MAIN,
+    fewest_good,
+    main_was_cold,
+    settle,
+)
 from stoker.tuning.visits import Visit
 
 WORTH_STARTING = 1.045
@@ -39,6 +47,8 @@ FOOLED = 1.5
 """Times the closed form by what workers need themselves, beyond which it is begun anew."""
 MANY, VERY = 200, 48
 """With fewer batches than that, being unsure takes so many windows."""
+LONG_ENOUGH_S = 1.0
+"""Seconds after which the main process is known well enough to choose between it and workers."""
 AGREE, AGREED_BY = 1.6, 4
 """Times by which the first windows may differ, and how many of them it matters for."""
 FIRST_WINDOW = (4, 0.04)
@@ -76,7 +86,10 @@ def seek(seen: Seen) -> Step | None:
 
 def _from_main(seen: Seen) -> Step | None:
     if any(count > 0 for count in seen.visits):
-        return settle(seen) if seen.precise(seen.visit) else None
+        visit = seen.visit
+        long = visit.seconds >= LONG_ENOUGH_S and visit.batches >= VERY
+        known = visit.seconds >= EARLY_S and (seen.precise(visit) or long)
+        return settle(seen) if known else None
     if seen.bounds.workers == 0:
         return _stay(seen, f"0 workers: {seen.bounds.workers_source} allows none")
     target = first_number(seen)
@@ -167,6 +180,10 @@ def _most_unfed(seen: Seen) -> int:
 
 def _unfed(seen: Seen) -> Step | None:
     """The consumer waits: which number would feed it, or come closest?"""
+    if main_was_cold(seen) and seen.changes < CHANGES:
+        if seen.visit.count < FEWER_WINDOWS:
+            return None
+        return Step(0, explained.again(seen, 0), explained.figures(seen.visit))
     limit, honest = seen.limit, first_number(seen)
     if len(seen.visits) == 1 and seen.here > FOOLED * honest:
         return Step(honest, explained.trying(seen, honest), explained.figures(seen.visit))

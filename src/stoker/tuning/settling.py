@@ -31,6 +31,9 @@ LEVEL = 1.5
 """Times by which counts must differ for equal rates to show that more workers give no more."""
 WIDE, NEARER = 1.25, 0.75
 """Times by which counts must differ for a gap, and where in the gap below the best to look."""
+EARLY_S, COLD = 0.4, 1.5
+"""The main process is measured first of all, when memory is new and caches are cold: if that was
+all in so short a time, it may be so many times as fast by now."""
 HIGHER = 1.06
 """What a number between two measured ones must promise at most to be tried."""
 
@@ -76,6 +79,14 @@ def _main_could_be_best(seen: Seen) -> bool:
     """Whether the main process is not known, and may give as much with more threads of its own."""
     unknown = seen.bounds.least == 0 and 0 not in seen.visits
     return unknown and max(seen.rates_per_s.values()) < THREADS * seen.main_per_s
+
+
+def main_was_cold(seen: Seen) -> bool:
+    """Whether the main process was measured in the first moments only, and may be best by now."""
+    main = seen.visits.get(0)
+    if main is None or seen.here == 0 or seen.bounds.least > 0 or main.seconds >= EARLY_S:
+        return False
+    return COLD * main.rate_per_s >= seen.visit.rate_per_s
 
 
 def _at_least(seen: Seen, count: int, rate_per_s: float) -> float:

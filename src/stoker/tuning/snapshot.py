@@ -65,7 +65,7 @@ def snapshot(meter: Meter, room: Room, identity: Identity, now: Now) -> Statisti
     totals = meter.totals
     made = totals.made + totals.loaded
     serving = sum(1 for worker in now.workers if worker.state != "leaving")
-    cpu_s = totals.cpu_s + meter.loading_cpu_s
+    cpu_known = made > 0 and (totals.clocked_s > 0 or not totals.loaded)
     told = Statistics(
         automatic=now.automatic,
         num_workers=serving,
@@ -83,7 +83,7 @@ def snapshot(meter: Meter, room: Room, identity: Identity, now: Now) -> Statisti
         start_s=totals.start_s,
         made=made,
         service_s=(totals.busy_s + totals.loading_s) / made if made else None,
-        cpu_s=cpu_s / made if made else None,
+        cpu_s=(totals.cpu_s + meter.loading_cpu_s) / made if cpu_known else None,
         starved_s=totals.starved_s / totals.made if meter.starved_known else None,
         batch_bytes=meter.batch_bytes,
         total_bytes=totals.total_bytes,

@@ -56,11 +56,12 @@ class Statistics:
         start_s: Starting workers, until each was ready for its first batch, added up.
         made: Batches made, handed out or not.
         service_s: Mean time of making a batch; None before the first.
-        cpu_s: Mean CPU seconds of making a batch; None before the first.
+        cpu_s: Mean CPU seconds of making a batch; None before the first, and where that was
+            not taken (batches made in the main process, with a given number of workers).
         starved_s: Mean seconds, for each batch made, that its worker was ready to run and had
             no CPU; None where the system doesn't tell.
-        batch_bytes: Size of the largest batch, in bytes.
-        total_bytes: Bytes of all batches handed out.
+        batch_bytes: Size of the largest batch that came from a worker, in bytes; 0 if none did.
+        total_bytes: Bytes of all batches that workers have made.
         in_flight: Batches asked for and not yet handed out.
         peak_in_flight: The most of these at once.
         slot_bytes: Shared memory for batches now, in bytes.
@@ -211,8 +212,8 @@ def _means(told: Statistics) -> Rows:
     limit = "no limit" if told.memory_limit is None else f"limit {memory(told.memory_limit)}"
     cpus = "not known" if told.cpus is None else number(told.cpus)
     return [
-        ("largest batch", memory(told.batch_bytes)),
-        ("all batches", memory(told.total_bytes)),
+        ("largest batch of a worker", memory(told.batch_bytes) if told.batch_bytes else "none yet"),
+        ("all batches of workers", memory(told.total_bytes)),
         ("batches in flight", f"{told.in_flight} (at most {told.peak_in_flight} so far)"),
         (
             "memory for batches",

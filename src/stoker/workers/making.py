@@ -23,6 +23,7 @@ from stoker.order.keys import EpochKey
 from stoker.order.streams import GlobalStreams
 from stoker.workers.collating import draws_nothing
 from stoker.workers.one_thread import OneThread
+from stoker.workers.tables import Rows
 
 _FIRST_LOOK = 8  # samples
 _DRAWN = object()
@@ -105,6 +106,8 @@ class MapMaker:
         self._batched = batched
         self._draws = draws
         self._quiet_collate = draws_nothing(collate)
+        stock = batched and self._quiet_collate
+        self._rows = Rows(dataset) if stock and Rows.fit(dataset) else None
         self.place = _Place()
 
     def begin_epoch(self, key: EpochKey) -> None:
@@ -112,6 +115,8 @@ class MapMaker:
         self._key = key
 
     def make(self, task: Task) -> Any:
+        if self._rows is not None and (rows := self._rows.batch(task.index)) is not None:
+            return rows
         seed = self._key.batch(task.number)
         try:
             if self._by_sample and self._draws.known is False:

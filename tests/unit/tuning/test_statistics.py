@@ -45,7 +45,7 @@ class TestText:
         assert value_of(text, "waiting for a batch") == "6.0 s (5 %)"
         assert value_of(text, "away in the training step") == "110.0 s (92 %)"
         assert value_of(text, "making one takes") == "100 ms"
-        assert value_of(text, "largest batch") == "9.16 MiB"
+        assert value_of(text, "largest batch of a worker") == "9.16 MiB"
         assert value_of(text, "memory for batches") == (
             "40 MiB (at most 120 MiB so far; limit 2 GiB, by a quarter of memory.max)"
         )
