@@ -38,8 +38,9 @@ class Rows:
         """Gives what torch's ``default_collate`` makes of the rows with these indices.
 
         Returns:
-            One tensor for each of the data set, its shape the number of indices and that of a row; None where it must
-            be made row by row: large rows, an index that is none, a tensor that is not plain.
+            One tensor for each of the data set, of as many rows as there are indices; None where
+            it must be made row by row: large rows, an index that is none, a tensor that is not
+            plain.
         """
         dataset = self._dataset
         try:
