@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 import stoker
 from stoker.tuning import account
 from tests.contract.alike import assert_same, copied, differences
-from tests.contract.test_auto import Still
+from tests.contract.automatic import Still
 from tests.contract.test_resizing import all_come_up
 
 LENGTH, BATCH = 8, 2

@@ -17,6 +17,7 @@ from stoker.feed.window import Window
 from stoker.tuning import explained
 from stoker.tuning.decision import Bounds, Decision
 from stoker.tuning.seek import (
+    AGAIN,
     FEWER,
     FEWER_S,
     FEWER_WINDOWS,
@@ -42,8 +43,6 @@ WORTH_AGAIN = 1.12
 """Predicted gain that starts another search from a main process that had settled."""
 BASE_S = 5.0
 """Seconds of windows that say what is usual once settled."""
-AGAIN = 0.6
-"""A number that was lowered once is lowered further by that, and not a worker at a time."""
 LATEST = 3
 """Windows that may show other work already, and so do not say what is usual yet."""
 
@@ -76,7 +75,7 @@ class Controller:
         self._most: tuple[int, str] | None = None
         self._quiet_s = QUIET_S
         self._told: int | None = None
-        self._lowered = False
+        self._floor = 0
 
     @property
     def settled(self) -> bool:
@@ -155,7 +154,7 @@ class Controller:
         if inflated(self._visits, visit, cpus):
             del self._visits[0]
         if other_work(self._settled.base if self._settled else None, list(visit.windows)):
-            self._lowered = False
+            self._floor = 0
             self._reopen(2)
 
     def _reopen(self, keep: int) -> None:
@@ -173,7 +172,8 @@ class Controller:
         if arrived is not None and arrived.workers == self._workers:
             self._told = self._workers  # by the decision that led here
             return self._settle(arrived)
-        step = seek(Seen(self._visits, self._workers, bounds, self._spent_s, self._changes))
+        seen = Seen(self._visits, self._workers, bounds, self._spent_s, self._changes, self._floor)
+        step = seek(seen)
         if step is None:
             return None
         self._final = step if step.final else None
@@ -205,6 +205,7 @@ class Controller:
             return None
         if self._needs_more(settled, recent, bounds):
             self._quiet_s *= 2
+            self._floor = self._workers + 1 if self._workers else 0
             self._reopen(AGREEING)
             return self._find(bounds)
         return self._lower(recent, bounds) if settled.fed else None
@@ -231,13 +232,12 @@ class Controller:
         """Fewer workers where those would feed the consumer and were not seen to fail at it."""
         failed = [n for n, visit in self._visits.items() if visit.waiting > FED]
         failed = [n for n in failed if 0 < n < self._workers]
-        fewer = max(fewer_would_do(recent), bounds.least, max(failed, default=0) + 1)
+        fewer = max(fewer_would_do(recent), bounds.least, max(failed, default=0) + 1, self._floor)
         quiet = self._settled is not None and self._settled.seconds < self._quiet_s
-        least = AGAIN if self._lowered else FEWER
+        least = AGAIN if self._floor else FEWER
         if recent.waiting > FED or fewer > least * self._workers or fewer >= self._workers or quiet:
             return None
         self._quiet_s *= 2
-        self._lowered = True
         return self._decide(Step(fewer, explained.fewer(recent, fewer), explained.figures(recent)))
 
     def _decide(self, step: Step) -> Decision:

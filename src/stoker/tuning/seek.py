@@ -33,6 +33,8 @@ FEWER_WINDOWS, FEWER_S = 4, 2.0
 """Evidence before a number that feeds the consumer is lowered."""
 FEWER = 0.92
 """A number is lowered by a twelfth at least: less is not worth a change."""
+AGAIN = 0.6
+"""The same where fewer workers were tried before and did not do."""
 MARGIN = 1.05
 """Workers kept for each that is busy on average: batches differ."""
 BESIDE = 0.25
@@ -158,8 +160,9 @@ def _fed(seen: Seen) -> Step | None:
         return settle(seen) if 0 in seen.visits else Step(0, reason, explained.figures(visit))
     if any(rate > visit.rate_per_s for n, rate in seen.rates_per_s.items() if n < seen.here):
         return settle(seen) if seen.precise(visit) else None
-    fewer = max(fewer_would_do(visit), _most_unfed(seen) + 1, seen.bounds.least)
-    if fewer <= FEWER * seen.here and fewer < seen.here and seen.changes < CHANGES:
+    fewer = max(fewer_would_do(visit), _most_unfed(seen) + 1, seen.bounds.least, seen.floor)
+    least = AGAIN if seen.floor else FEWER
+    if fewer <= least * seen.here and fewer < seen.here and seen.changes < CHANGES:
         if visit.count < FEWER_WINDOWS or visit.seconds < FEWER_S:
             return None
         return Step(fewer, explained.fewer(visit, fewer), explained.figures(visit))

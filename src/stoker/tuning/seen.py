@@ -55,6 +55,8 @@ class Seen:
         bounds: What may be used.
         spent_s: Seconds that this work has gone on, the best guess of how long it still will.
         changes: Changes since the search began.
+        floor: Fewer workers than that left the consumer waiting, after they had seemed to do;
+            0 where nothing did.
     """
 
     visits: Mapping[int, Visit]
@@ -62,6 +64,7 @@ class Seen:
     bounds: Bounds
     spent_s: float
     changes: int
+    floor: int = 0
 
     @property
     def visit(self) -> Visit:
