@@ -19,7 +19,7 @@ import stoker
 from stoker.feed.window import Window
 from stoker.tuning.controller import Controller
 from stoker.tuning.pattern import remarks
-from tests.contract.test_auto import FORK, begun, needs_still, still
+from tests.contract.automatic import FORK, begun, needs_still, still
 from tests.datasets import Plain, Sleeping, Slow
 from tests.faults.scripts import run
 from tests.unit.tuning.invented_statistics import WINDOW, invent

@@ -12,9 +12,9 @@ import torch
 import stoker
 from stoker.feed import iteration
 from stoker.tuning import account
+from tests.contract.automatic import FORK, begun, epoch_with, needs_still, still
+from tests.contract.automatic import loader as automatic
 from tests.contract.methods import loader, many_workers
-from tests.contract.test_auto import FORK, begun, epoch_with, needs_still, still
-from tests.contract.test_auto import loader as automatic
 from tests.datasets import Plain
 
 __all__ = ["still"]

@@ -15,8 +15,8 @@ from torch.utils.data import BatchSampler, SequentialSampler
 
 import stoker
 from tests.contract.alike import assert_same, copied
+from tests.contract.automatic import begun, epoch_with, pids, still
 from tests.contract.methods import many_workers
-from tests.contract.test_auto import begun, epoch_with, pids, still
 from tests.datasets import Drawing, Plain, Telling
 
 __all__ = ["still"]

@@ -16,8 +16,8 @@ import torch
 import stoker
 from stoker.tuning.statistics import Statistics
 from tests.contract.alike import assert_same, copied
+from tests.contract.automatic import FORK, begun, epoch_with, loader, needs_still, still
 from tests.contract.methods import many_workers
-from tests.contract.test_auto import FORK, begun, epoch_with, loader, needs_still, still
 from tests.datasets import Drawing, Failing, Plain, Slow, Stream, Telling
 
 __all__ = ["still"]
