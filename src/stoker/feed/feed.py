@@ -29,8 +29,6 @@ from stoker.order.epoch import EpochPlan, Task
 from stoker.workers.messages import BeginEpoch, Failed, Made, ShardEnded, Started
 from stoker.workers.process import Died
 
-_RUN_AHEAD_PER_WORKER = 64
-
 
 class _Raises:
     """Stands for a batch that could not be made; re-raised like torch's ExceptionWrapper."""
@@ -284,7 +282,8 @@ class Feed:
         }
         self._room.learn(self._pool.largest_bytes)
         most = self._room.most_in_flight
-        run_ahead = min(_RUN_AHEAD_PER_WORKER * self._dispatcher.serving, self._room.run_ahead)
+        ahead_of_all = self._room.run_ahead_of_each * self._dispatcher.serving
+        run_ahead = min(ahead_of_all, self._room.run_ahead)
         handfuls: dict[int, list[Task]] = {}
         while command := self._dispatcher.next_assignment(
             waiting=waiting,

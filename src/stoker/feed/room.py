@@ -8,6 +8,7 @@ set the limit, there is one in flight until then; otherwise as many as `prefetch
 from __future__ import annotations
 
 _RUN_AHEAD_BYTES = 256 * 1024 * 1024
+_HELD, _HELD_UNDER_A_LIMIT = 64, 8
 _AMPLE_SLOTS = 1024
 _UNKNOWN = 1 << 30
 
@@ -60,6 +61,11 @@ class Room:
     def run_ahead(self) -> int:
         """How many batches may be in flight while the consumer waits."""
         return min(self.limit_bytes, _RUN_AHEAD_BYTES) // max(1, self._largest_bytes)
+
+    @property
+    def run_ahead_of_each(self) -> int:
+        """How many of those one worker may hold: fewer under a limit, since batches may grow."""
+        return _HELD_UNDER_A_LIMIT if self.strict else _HELD
 
     @property
     def most_in_flight(self) -> int:
