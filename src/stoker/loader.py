@@ -191,6 +191,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             A frozen snapshot, with units in the names; `print` shows it as a table. It does
             not change what the loader does.
         """
+        self._account.automatic = self._automatic
         return self._account.statistics()
 
     @property
@@ -200,12 +201,16 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def _get_iterator(self) -> Any:
         """What ``iter(loader)`` returns, made anew; torch's `__iter__` calls it."""
         account = self._account
+        account.leave()
         account.begin_epoch(self._identity(), automatic=self._automatic)
         setting = Setting(
             private_sampling=self.seed is not None and _draws_globally(super()._index_sampler),
             draws=account.draws,
             meter=account.meter,
             room=account.room,
+            generator=self.generator,
+            length=self._identity().length,
+            begun=account.begun,
             tell=account.tell,
         )
         if self._automatic:

@@ -220,3 +220,33 @@ def test_a_seed_and_another_generator_exclude_each_other() -> None:
     with pytest.raises(ValueError, match="seed option is mutually exclusive with generator"):
         stoker.DataLoader(Plain(3), seed=1, generator=torch.Generator().manual_seed(2))
     stoker.DataLoader(Plain(3), seed=1, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("given", ["seed", "generator"])
+@pytest.mark.parametrize("left_after", [1, 5, 9, 10])
+@pytest.mark.parametrize("num_workers", [1, 2, "auto"])
+def test_an_epoch_that_was_left_draws_no_more_for_being_run_ahead(
+    given: str, left_after: int, num_workers: Any
+) -> None:
+    """A random sampler draws once more at its end, which workers may reach before the consumer."""
+
+    def epochs(num_workers: Any) -> list[list[int]]:
+        source: Any = 7 if given == "seed" else torch.Generator().manual_seed(7)
+        made = stoker.DataLoader(
+            Plain(20, (1,)), 2, shuffle=True, num_workers=num_workers, **{given: source}
+        )
+        seen = []
+        for _ in range(3):
+            iterator = iter(made)
+            seen.append([int(x) for _ in range(left_after) for x in next(iterator)])
+            if num_workers == "auto":
+                iterator.feed.resize(2, next(iterator, torch.zeros(1)) if left_after < 9 else None)
+            elif num_workers:
+                feed = iterator.feed
+                while any(feed._dispatcher.running(worker) for worker in range(num_workers)):
+                    feed._handle(feed._pool.wait(10))
+                feed._assign()
+            del iterator
+        return seen
+
+    assert epochs(num_workers) == epochs(0)

@@ -170,7 +170,9 @@ class AdaptiveFeed:
             batch = self._load(feed)
         self._delivered += 1
         if self._meter.left_at >= self._due:
+            began = perf_counter()
             self._look(batch)
+            self._meter.looked(began, perf_counter())
         return batch
 
     def _load(self, feed: Feed | None) -> Any:

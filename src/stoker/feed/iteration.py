@@ -57,6 +57,9 @@ class Setting:
         draws: What the loader knows about its data set.
         meter: Takes note of what happens.
         room: The memory for batches in flight.
+        generator: What the sampler draws from, where that is not a global one; or None.
+        length: How many batches an epoch has; None when unknown.
+        begun: Told of the plan of each epoch.
         tell: Lets the outside know how it goes; returns when to do so next, as
             `time.perf_counter` counts.
     """
@@ -65,6 +68,9 @@ class Setting:
     draws: Draws
     meter: Meter
     room: Room
+    generator: Any
+    length: int | None
+    begun: Callable[[EpochPlan], None]
     tell: Callable[[], float]
 
 
@@ -102,8 +108,14 @@ class _Iterator(_BaseDataLoaderIter):
             self._sampler_iter,
             batched=self._auto_collation,
             private=PrivateSampling(self._key) if self._setting.private_sampling else None,
+            generator=self._setting.generator,
+            length=self._setting.length,
         )
         plan.hold_first()
+        self._setting.begun(plan)
+        self._leave = weakref.finalize(self, plan.leave)
+        self._leave.atexit = False
+        self._plan = plan
         return plan
 
     def _collate_here(self) -> Callable[[Any], Any]:
@@ -159,8 +171,16 @@ class _Iterator(_BaseDataLoaderIter):
     def __next__(self) -> Any:
         # torch's own __next__ costs 5 us for a profiler's mark that is seldom wanted.
         if self._iterable or torch._C._autograd._profiler_enabled():
-            return super().__next__()
-        data = self._next_data()
+            try:
+                return super().__next__()
+            except StopIteration:
+                self._plan.reached()
+                raise
+        try:
+            data = self._next_data()
+        except StopIteration:
+            self._plan.reached()
+            raise
         self._num_yielded += 1
         if self._setting.meter.left_at >= self._tell_at:
             self._tell_at = self._setting.tell()
@@ -180,7 +200,7 @@ class InlineIterator(_Iterator):
             raise AssertionError("_SingleProcessDataLoaderIter requires timeout == 0")
         if isinstance(self._dataset, (IterDataPipe, MapDataPipe)):
             apply_sharding(self._dataset, self._world_size, self._rank)
-        self._plan = self._new_plan()
+        self._new_plan()
         self._maker: Maker = self._iterable_maker() if self._iterable else self._map_maker()
         self._meter = setting.meter
         self._meter.begin_epoch()
@@ -272,6 +292,7 @@ class WorkerIterator(_WithWorkers):
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         """Begins another epoch with the same workers; torch's loader calls it."""
+        self._leave()
         super()._reset(loader, first_iter)
         self._epoch += 1
         self._draw_seed(loader, first=False)

@@ -24,7 +24,8 @@ class Totals:
 
     Attributes:
         paused_s: Time the consumer was away for much longer than usual (validation, a
-            checkpoint): part of neither its step nor of anything else.
+            checkpoint), and time spent on decisions and starting workers: part of neither its
+            step nor of anything else.
         loading_s: Making batches in the main process.
         opening_s: Of `waited_s`, what was for the first batch of an epoch, which no window counts.
         start_s: Starting workers.
@@ -143,6 +144,11 @@ class Meter:
             self._opening = False
         self.left_at = now
         self._away = True
+
+    def looked(self, began: float, now: float) -> None:
+        """Time was spent on looking at the numbers, and starting workers; not by the consumer."""
+        self.totals.paused_s += now - began
+        self.left_at = now
 
     def made(self, seconds: float, cpu_s: float, starved_s: float | None, size_bytes: int) -> None:
         """A worker has made a batch."""

@@ -35,6 +35,8 @@ class EpochPlan:
         batched: Whether each item is a batch of indices.
         private: None, or what wraps each request so that the sampler draws from a
             random state of its own (see :class:`PrivateSampling`).
+        generator: What the sampler draws from, where that is not a global one; or None.
+        length: How many batches there are; None when unknown.
     """
 
     def __init__(
@@ -43,7 +45,12 @@ class EpochPlan:
         *,
         batched: bool,
         private: Callable[[Iterator[Any]], Any] | None = None,
+        generator: Any = None,
+        length: int | None = None,
     ) -> None:
+        self._generator = generator
+        self._length = length
+        self._end_drew: tuple[Any, Any] | None = None
         self._sampler = sampler
         self._batched = batched
         self._pull: Callable[[Iterator[Any]], Any] = private or next
@@ -74,6 +81,21 @@ class EpochPlan:
             raise held
         return held if held is not None else self._ask()
 
+    def leave(self) -> None:
+        """The epoch is left before its end was reached; does nothing once it was.
+
+        Shuffling draws once more when a sampler ends. Workers that run ahead may have asked
+        for its end already: that draw is taken back, so that what the generator gives next
+        does not depend on how far they were.
+        """
+        drew, self._end_drew = self._end_drew, None
+        if drew is not None and bool((self._generator.get_state() == drew[1]).all()):
+            self._generator.set_state(drew[0])
+
+    def reached(self) -> None:
+        """The consumer has come to the end of the epoch."""
+        self._end_drew = None
+
     @property
     def upcoming(self) -> int:
         """The number of the batch that `next` gives."""
@@ -82,10 +104,14 @@ class EpochPlan:
     def _ask(self) -> Task | None:
         if self._ended:
             return None
+        at_end = self._generator is not None and self._number == self._length
+        before = self._generator.get_state() if at_end else None
         try:
             index = self._pull(self._sampler)
         except StopIteration:
             self._ended = True
+            if at_end:
+                self._end_drew = before, self._generator.get_state()
             return None
         except BaseException:
             self._ended = True

@@ -20,6 +20,7 @@ from stoker.feed.room import Room
 from stoker.host.affinity import affinity_finding, mask_now, worker_finding
 from stoker.host.memory import memory_facts
 from stoker.host.ranks import CpuShare, cpu_share
+from stoker.order.epoch import EpochPlan
 from stoker.transport.board import publish, withdraw
 from stoker.tuning.decision import Decision
 from stoker.tuning.governor import Least, LoaderGovernor
@@ -61,6 +62,7 @@ class Account:
         room: The memory for batches in flight.
         governor: What chooses the number of workers; None where that is given.
         decisions: What was chosen, in order of time.
+        automatic: Whether the number of workers is chosen and not given.
     """
 
     def __init__(self, memory_limit: int | None) -> None:
@@ -68,14 +70,15 @@ class Account:
         self.meter = Meter()
         self._memory_limit = memory_limit
         self._share: CpuShare | None = None
-        self.room = Room(memory_limit or 1, "memory_limit", strict=memory_limit is not None)
+        self.room = Room(memory_limit or 0, "memory_limit", strict=memory_limit is not None)
         self.governor: LoaderGovernor | None = None
         self.decisions: list[Decision] = []
         self._spare: AdaptiveFeed | None = None
         self._feed: Callable[[], AdaptiveFeed | Feed | None] = lambda: None
         self._began_at = 0.0
         self._identity = Identity("", None, None)
-        self._automatic = False
+        self.automatic = False
+        self._plan: Callable[[], EpochPlan | None] = lambda: None
         self._thread = threading.get_ident()
         self._key = next(_KEYS)
         weakref.finalize(self, _end, self._key)
@@ -95,7 +98,7 @@ class Account:
             automatic: Whether its number of workers is chosen and not given.
         """
         self._identity = identity
-        self._automatic = automatic
+        self.automatic = automatic
         self._thread = threading.get_ident()
         self._began_at = time.perf_counter()
         _ACCOUNTS[self._key] = weakref.ref(self)
@@ -104,6 +107,16 @@ class Account:
             live = max(1, sum(1 for other in _every_account() if other is self or other._is_held()))
             part = _MEMORY_SHARE / live / self.share.ranks.value
             self.room.set_limit(int(memory.value * part), f"{part:.0%} of {memory.source}")
+
+    def leave(self) -> None:
+        """Another epoch is about to be drawn; the one before may have been left."""
+        plan = self._plan()
+        if plan is not None:
+            plan.leave()
+
+    def begun(self, plan: EpochPlan) -> None:
+        """An epoch was drawn."""
+        self._plan = weakref.ref(plan)
 
     def serves(self, feed: AdaptiveFeed | Feed) -> None:
         """The iterator's batches come from there."""
@@ -209,7 +222,7 @@ class Account:
             workers=workers,
             in_flight=feed.in_flight if feed else 0,
             slot_bytes=feed.slot_bytes if feed else 0,
-            automatic=self._automatic,
+            automatic=self.automatic,
             peak_workers=self.meter.peak_workers,
             cpus=self.share.cpus.value,
             cpus_source=self.share.cpus.source,

@@ -160,7 +160,7 @@ def _work(told: Statistics) -> Rows:
     chosen = "chosen by the loader" if told.automatic else "as given"
     epoch = "" if told.length is None else f", {count_of(told.length, 'batch')} in each"
     return [
-        ("workers", f"{told.num_workers} ({chosen}; at most {told.peak_workers} so far)"),
+        ("workers now", f"{told.num_workers} ({chosen}; {told.peak_workers} at its peak)"),
         ("epochs", f"{told.epochs:,}{epoch}"),
         ("batches", f"{told.batches:,} ({number(told.rate_per_s)} a second)"),
     ]

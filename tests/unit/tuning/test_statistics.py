@@ -38,7 +38,7 @@ class TestShares:
 class TestText:
     def test_every_number_has_its_unit(self) -> None:
         text = str(USUAL)
-        assert value_of(text, "workers") == "4 (chosen by the loader; at most 6 so far)"
+        assert value_of(text, "workers now") == "4 (chosen by the loader; 6 at its peak)"
         assert value_of(text, "epochs") == "2, 938 batches in each"
         assert value_of(text, "batches") == "1,800 (15 a second)"
         assert value_of(text, "time inside epochs") == "120.0 s"
@@ -69,7 +69,7 @@ class TestText:
 
     def test_a_loader_that_has_done_nothing_is_a_table_too(self) -> None:
         text = str(Statistics())
-        assert value_of(text, "workers") == "0 (as given; at most 0 so far)"
+        assert value_of(text, "workers now") == "0 (as given; 0 at its peak)"
         assert value_of(text, "of that without a free CPU") == "not known"
         assert value_of(text, "waits") == "none"
         assert "decisions" not in text
