@@ -12,6 +12,12 @@ from stoker.tuning.pattern import every_nth, remarks
 from stoker.tuning.statistics import Statistics, WorkerState
 
 
+_UNDECIDED = (
+    "nothing is decided yet: the main process makes the batches until workers are known to help, "
+    "and to pay for their start"
+)
+
+
 @dataclass(frozen=True)
 class Identity:
     """What a loader is known by.
@@ -108,4 +114,6 @@ def _with_remarks(told: Statistics, meter: Meter, serving: int, now: Now) -> Sta
         told, live_loaders=now.live_loaders, all_workers=now.all_workers, ranks=now.ranks
     )
     pattern = every_nth(list(meter.waits), serving, meter.away_s)
-    return replace(told, remarks=(*found, *([pattern] if pattern else []), *now.findings))
+    undecided = told.automatic and told.batches and not told.decisions
+    more = [*([pattern] if pattern else []), *([_UNDECIDED] if undecided else [])]
+    return replace(told, remarks=(*found, *more, *now.findings))
