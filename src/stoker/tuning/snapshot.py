@@ -11,7 +11,6 @@ from stoker.tuning.decision import Decision
 from stoker.tuning.pattern import every_nth, remarks
 from stoker.tuning.statistics import Statistics, WorkerState
 
-
 _UNDECIDED = (
     "nothing is decided yet: the main process makes the batches until workers are known to help, "
     "and to pay for their start"
