@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,8 @@ from stoker.host.facts import Fact
 from stoker.host.slurm import cpus_of_task
 
 __all__ = ["CpuFacts", "Fact", "cgroup_cpuset", "cgroup_quota", "cpu_facts", "parse_cpu_list"]
+
+_log = logging.getLogger("stoker")
 
 OVERRIDE_VARIABLE = "STOKER_CPUS"
 LOKY_VARIABLE = "LOKY_MAX_CPU_COUNT"
@@ -106,6 +109,7 @@ def _override(environ: Mapping[str, str]) -> Fact[int | None]:
             return Fact(int(text), name)
         if text:
             source = f"{name} holds no number"
+            _log.warning("%s=%r is ignored: it is to be a number of CPUs, at least 1", name, text)
     return Fact(None, source)
 
 

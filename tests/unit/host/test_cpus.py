@@ -173,3 +173,11 @@ def test_lists_of_cpus() -> None:
     assert parse_cpu_list("\n") == frozenset()
     with pytest.raises(ValueError, match="invalid literal"):
         parse_cpu_list("all")
+
+
+@pytest.mark.parametrize("text", ["abc", "0", "1.5", "-2"])
+def test_a_wrong_override_is_ignored_and_said_so(
+    text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert cpu_facts(environ={"STOKER_CPUS": text}).override.value is None
+    assert f"STOKER_CPUS={text!r} is ignored" in caplog.text
