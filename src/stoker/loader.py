@@ -202,14 +202,15 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """What ``iter(loader)`` returns, made anew; torch's `__iter__` calls it."""
         account = self._account
         account.leave()
-        account.begin_epoch(self._identity(), automatic=self._automatic)
+        identity = self._identity()
+        account.begin_epoch(identity, automatic=self._automatic)
         setting = Setting(
             private_sampling=self.seed is not None and _draws_globally(super()._index_sampler),
             draws=account.draws,
             meter=account.meter,
             room=account.room,
             generator=self.generator,
-            length=self._identity().length,
+            length=identity.length,
             begun=account.begun,
             tell=account.tell,
         )
@@ -251,8 +252,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             account,
             self.persistent_workers or isinstance(self.persistent_workers, options.AutoFlag),
         )
-        length = self._identity().length
-        auto = AutoIterator(self, setting, governor, spare, length, done, made_of)
+        auto = AutoIterator(self, setting, governor, spare, done, made_of)
         account.serves(auto.feed)
         return auto
 

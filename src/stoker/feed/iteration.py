@@ -325,7 +325,6 @@ class AutoIterator(_WithWorkers):
         setting: What torch's does not take.
         governor: Decides how many workers there are.
         spare: Workers of an earlier epoch of this loader, to go on with; or None.
-        length: How many batches the epoch has; None when unknown.
         done: Called when the epoch is over, or the iterator dropped, with what has workers
             for the next.
         likeness: Tells what workers that are started now are made from.
@@ -340,7 +339,6 @@ class AutoIterator(_WithWorkers):
         setting: Setting,
         governor: Governor,
         spare: AdaptiveFeed | None,
-        length: int | None,
         done: Callable[[AdaptiveFeed], None],
         likeness: Callable[[], Any],
     ) -> None:
@@ -357,7 +355,7 @@ class AutoIterator(_WithWorkers):
                 plan,
                 self._map_maker(),
                 self._begin_message(),
-                length,
+                setting.length,
                 self._feeds(loader, adaptive=adaptive),
                 likeness,
                 setting.room.batch_limit_bytes,

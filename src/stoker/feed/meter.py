@@ -92,7 +92,6 @@ class Meter:
         self.peak_in_flight = 0
         self.peak_slot_bytes = 0
         self.recent: Window | None = None
-        self._left_at: float | None = None
         self.left_at = 0.0
         self._away = False
         self._opening = False

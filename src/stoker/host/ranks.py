@@ -95,11 +95,6 @@ def cpu_share(
     return CpuShare(ranks.total, Fact(max(least.value, LEAST_SHARE_CPUS), least.source))
 
 
-def ranks_on_node(environ: Mapping[str, str] | None = None) -> Fact[int]:
-    """Processes of this training on this node, as its launcher counts them; 1 without one."""
-    return _ranks(os.environ if environ is None else environ).total
-
-
 def _ranks(environ: Mapping[str, str]) -> _Ranks:
     outer, own = _outer_ranks(environ), slurm.positive(environ, _TORCHRUN[0])
     if own is None:

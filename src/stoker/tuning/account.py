@@ -79,6 +79,7 @@ class Account:
         self._identity = Identity("", None, None)
         self.automatic = False
         self._plan: Callable[[], EpochPlan | None] = lambda: None
+        self._warned: set[str] = set()
         self._thread = threading.get_ident()
         self._key = next(_KEYS)
         weakref.finalize(self, _end, self._key)
@@ -238,8 +239,13 @@ class Account:
         """What is odd about the CPUs that this process and its workers may run on."""
         feed, mask = self._worker_feed(), mask_now()
         crew = list(feed.crew.men.items()) if feed is not None and not feed.closed else ()
-        found = [affinity_finding(), *(worker_finding(n, mask, man.affinity) for n, man in crew)]
-        return [finding for finding in found if finding]
+        told = [affinity_finding(), *(worker_finding(n, mask, man.affinity) for n, man in crew)]
+        found = [finding for finding in told if finding]
+        for finding in found:
+            if finding not in self._warned:
+                self._warned.add(finding)
+                _log.warning("%s", finding)
+        return found
 
     def _worker_count(self) -> int:
         feed = self._worker_feed()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stoker.host.cpus import CpuFacts, Fact
-from stoker.host.ranks import CpuShare, cpu_share, ranks_on_node
+from stoker.host.ranks import CpuShare, cpu_share
 from tests.unit.host.planting import itself, planted, process
 from tests.unit.workers.in_process import in_process
 
@@ -184,7 +184,7 @@ def test_mpirun_in_a_batch_script(tmp_path: Path) -> None:
     ],
 )
 def test_ranks(environ: dict[str, str], expected: int) -> None:
-    assert ranks_on_node(environ).value == expected
+    assert cpu_share(environ=environ).ranks.value == expected
 
 
 def test_the_own_variable_overrules_ranks_too(tmp_path: Path) -> None:

@@ -250,3 +250,12 @@ def test_what_is_fixed_is_said_once() -> None:
         kept.note_fixed(1, "an iterable data set")
     (decision,) = kept.statistics().decisions
     assert (decision.before, decision.workers, decision.reason) == (1, 1, "an iterable data set")
+
+
+def test_an_affinity_that_shrank_is_warned_of_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(account, "affinity_finding", lambda: "planted: 1 of 8 CPUs")
+    kept = Account(None)
+    assert [kept.statistics().remarks for _ in range(2)] == [("planted: 1 of 8 CPUs",)] * 2
+    assert caplog.messages == ["planted: 1 of 8 CPUs"]
