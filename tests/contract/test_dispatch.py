@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from stoker.feed import feed
 from tests.contract.datasets import HeldBack
 from tests.contract.methods import loader, many_workers
 
@@ -140,3 +141,22 @@ class _Meeting(HeldBack):
         self.here[index].set()
         assert all(event.wait(20) for event in self.here)
         return super().__getitem__(index)
+
+
+def test_the_consumer_sleeps_no_longer_than_workers_can_answer_unread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Batches of 20 KB go through the pipe: one more than fits makes the worker wait."""
+    slept_for: list[list[tuple[int, float | None]]] = []
+
+    def nap_s(held: Any) -> float:
+        slept_for.append(list(held))
+        return 0.0
+
+    monkeypatch.setattr(feed, "nap_s", nap_s)
+    dataset = HeldBack(200, -1, FORK, shape=(5000,))
+    for _ in loader(dataset, "fork", 1, batch_size=1):
+        pass
+    known = [held for waits in slept_for for held, service_s in waits if service_s is not None]
+    assert known
+    assert max(known) == 1

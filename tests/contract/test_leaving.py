@@ -9,12 +9,15 @@ from collections.abc import Callable
 
 import pytest
 
+import stoker
 from stoker.host.facts import Fact
 from stoker.host.ranks import CpuShare
 from stoker.tuning import account
 from tests.contract.alike import assert_same
 from tests.contract.test_idle import (
     BATCHES,
+    FORK,
+    Gated,
     _one_thread,
     begun,
     clock,
@@ -41,6 +44,25 @@ def test_workers_that_leave_are_gone_once_their_batches_are_handed_out() -> None
     unsettled = feed_of(iterator).crew.unsettled
     del iterator, made
     assert (states, unsettled) == ([], False)
+
+
+def test_a_worker_leaves_only_when_it_has_answered_for_an_earlier_epoch() -> None:
+    """Its number would be another's before its last answer has come."""
+    gate = FORK.Event()
+    made = stoker.DataLoader(Gated(24, 8, gate), 2, multiprocessing_context="fork", seed=1)
+    iterator, _ = begun(made, 1)
+    for _ in range(2):
+        next(iterator)  # the worker is at the batch of sample 8 now, or about to be
+    iterator.feed.resize(0)
+    del iterator
+    again = iter(made)
+    crew = feed_of(again).crew
+    assert [man.leaving for man in crew.men.values()] == [True]
+    gate.set()
+    assert [int(batch[0, 0]) for batch in again] == list(range(0, 24, 2))
+    let_all_be_made(again)
+    crew.dismiss()
+    assert not crew.men
 
 
 def test_workers_go_with_their_loader_and_the_pinning_thread(
