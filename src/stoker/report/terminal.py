@@ -92,7 +92,9 @@ def verdict(result: TuneResult) -> str:
         return "No worker count was measured to the end, so none is recommended."
     now = result.loader.num_workers if result.loader else None
     change = f"num_workers={found.num_workers}"
-    if now == found.num_workers:
+    if result.loader and result.loader.automatic:
+        change += "  (now it is chosen while the loader runs)"
+    elif now == found.num_workers:
         change += "  (as it is now)"
     elif now is not None:
         change += f"  (now {now})"

@@ -26,6 +26,7 @@ class LoaderFacts:
         epoch_batches: ``len(loader)``; None where it has none.
         persistent_workers: Its own setting.
         torch: Version of torch that ran it.
+        automatic: Whether it chooses that number itself.
     """
 
     kind: str
@@ -34,6 +35,7 @@ class LoaderFacts:
     epoch_batches: int | None
     persistent_workers: bool
     torch: str
+    automatic: bool = False
 
 
 @dataclass(frozen=True)

@@ -100,10 +100,13 @@ def _load(target: str, seed: int) -> DataLoader[Any]:
 def _facts(loader: DataLoader[Any]) -> LoaderFacts:
     import torch
 
+    from stoker.options import AutoWorkers
+
     kind = type(loader)
     return LoaderFacts(
         kind=f"{kind.__module__}.{kind.__qualname__}",
         num_workers=int(loader.num_workers),
+        automatic=isinstance(loader.num_workers, AutoWorkers),
         batch_size=loader.batch_size,
         epoch_batches=_length(loader),
         persistent_workers=bool(loader.persistent_workers),

@@ -14,7 +14,7 @@ from stoker.report.terminal import (
     verdict,
 )
 from stoker.tuning.result import Failure, TuneResult
-from tests.unit.report.invented import CPUS, invent
+from tests.unit.report.invented import CPUS, LOADER, invent
 from tests.unit.tuning.invented import observe, repeats
 
 
@@ -117,3 +117,10 @@ class TestChart:
 def _columns(lines: list[str]) -> list[int]:
     """Where the labels below the axis stand."""
     return [column for column, letter in enumerate(lines[-1]) if letter != " "]
+
+
+def test_an_automatic_loader_has_no_number_of_its_own() -> None:
+    loader = dataclasses.replace(LOADER, num_workers=0, automatic=True)
+    automatic = dataclasses.replace(invent(), loader=loader)
+    assert "(now it is chosen while the loader runs)" in verdict(automatic)
+    assert "now 0" not in verdict(automatic)
