@@ -1,0 +1,1 @@
+"""What a program does with its loaders: watches a script that nobody has edited, or serves it."""
