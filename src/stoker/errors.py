@@ -84,3 +84,7 @@ class TargetError(StokerError):
 
 class TrialError(StokerError):
     """A trial of ``stoker tune`` ended without a measurement."""
+
+
+class ProgramError(StokerError):
+    """The program that was to be run can't be found or started."""
