@@ -27,7 +27,7 @@ from stoker.tuning.seek import (
     next_window,
     seek,
 )
-from stoker.tuning.seen import FED, Seen, Step, inflated
+from stoker.tuning.seen import FED, PATIENCE, Seen, Step, inflated
 from stoker.tuning.visits import Visit, measurable, other_work
 from stoker.tuning.wording import workers
 
@@ -62,9 +62,13 @@ class Controller:
 
     Feed it every clean window with `observe`; perform the decision; tell what came of it with
     `changed`. It keeps no clock: times are what windows last.
+
+    Args:
+        patience: Windows after which a rate is taken as it is.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patience: int = PATIENCE) -> None:
+        self._patience = patience
         self._workers = 0
         self._visits: dict[int, Visit] = {}
         self._settled: _Settled | None = None
@@ -172,7 +176,15 @@ class Controller:
         if arrived is not None and arrived.workers == self._workers:
             self._told = self._workers  # by the decision that led here
             return self._settle(arrived)
-        seen = Seen(self._visits, self._workers, bounds, self._spent_s, self._changes, self._floor)
+        seen = Seen(
+            self._visits,
+            self._workers,
+            bounds,
+            self._spent_s,
+            self._changes,
+            self._floor,
+            self._patience,
+        )
         step = seek(seen)
         if step is None:
             return None

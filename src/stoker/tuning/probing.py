@@ -29,8 +29,11 @@ OWN_WINDOWS, OWN_S, MOST_OWN_WINDOWS, OWN_BATCHES = 2, 0.5, 8, 4
 one of them."""
 SLOW_S = 0.25
 """A batch that takes longer is a window by itself."""
-SEARCH_WINDOWS = 120
+SEARCH_WINDOWS = 60
 """Windows after which the search ends with the best so far."""
+SEARCH_PATIENCE = 4
+"""Windows after which a rate is known well enough to go on: what comes close is compared in pairs
+afterwards."""
 RIVAL = 0.9
 """Measured rates from this share of the best on are compared in pairs."""
 MOST_RIVALS = 3
@@ -120,7 +123,7 @@ class Prober:
         self.gave_up = False
         self._most, self._extras = most, extras
         self._counts = sorted(set(counts)) if counts is not None else None
-        self._controller = Controller()
+        self._controller = Controller(SEARCH_PATIENCE)
         self._stage: Stage = "own"
         self._here = own
         self._round = 0

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from stoker.errors import StokerError, TargetError
 from stoker.tuning import target as targets
 from stoker.tuning.meter import Meter, Plan
-from stoker.tuning.result import Failure, FailureKind, LoaderFacts
+from stoker.tuning.result import Failure, FailureKind
 from stoker.tuning.wording import count_of, workers
 
 if TYPE_CHECKING:
@@ -69,7 +69,9 @@ def main() -> None:
     except TargetError as error:
         channel.send("failed", failure=asdict(_target_failure(error)))
         return
-    channel.send("loaded", loader=asdict(_facts(loader)))
+    from stoker.tuning.loader_facts import facts_of  # imports torch, which loading has done
+
+    channel.send("loaded", loader=asdict(facts_of(loader)))
     try:
         from stoker.tuning.rebuild import with_workers
 
@@ -97,41 +99,12 @@ def _load(target: str, seed: int) -> DataLoader[Any]:
     return loader
 
 
-def _facts(loader: DataLoader[Any]) -> LoaderFacts:
-    import torch
-
-    from stoker.options import AutoWorkers
-
-    kind = type(loader)
-    return LoaderFacts(
-        kind=f"{kind.__module__}.{kind.__qualname__}",
-        num_workers=int(loader.num_workers),
-        automatic=isinstance(loader.num_workers, AutoWorkers),
-        batch_size=loader.batch_size,
-        epoch_batches=_length(loader),
-        persistent_workers=bool(loader.persistent_workers),
-        torch=str(torch.__version__),
-    )
-
-
-def _length(loader: DataLoader[Any]) -> int | None:
-    """``len(loader)`` where it has one; not asked of iterable data sets, whose answer is a guess
-    and makes torch warn when it proves wrong.
-    """
-    from torch.utils.data import IterableDataset
-
-    if isinstance(loader.dataset, IterableDataset):
-        return None
-    try:
-        return len(loader)
-    except Exception:  # the user's own __len__ may raise anything; nothing depends on it
-        return None
-
-
 def _measure(loader: DataLoader[Any], plan: Plan, count: int, channel: Channel) -> None:
     persistent = count > 0 and bool(loader.persistent_workers)
     meter = Meter(plan, count, prefetch=loader.prefetch_factor or 2, persistent=persistent)
-    length = _length(loader)
+    from stoker.tuning.loader_facts import length_of
+
+    length = length_of(loader)
     try:
         _run_epochs(loader, meter, length, channel)
     except (Exception, SystemExit) as error:

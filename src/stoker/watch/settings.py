@@ -25,6 +25,8 @@ class Settings:
         counts: Exactly these numbers of workers are to be measured; None: as found best.
         trace: Whether single events are kept for a timeline.
         cache: Whether answers of earlier runs may be used and kept.
+        timeout_s: Seconds without a batch after which a setting that is tried has failed.
+        consumer: What uses the batches, in plain words.
     """
 
     mode: Literal["tune", "run"]
@@ -35,6 +37,8 @@ class Settings:
     counts: tuple[int, ...] | None = None
     trace: bool = False
     cache: bool = True
+    timeout_s: float = 120.0
+    consumer: str = "the program's own step"
 
     def encode(self) -> str:
         """For the environment variable `VARIABLE`."""
