@@ -60,6 +60,7 @@ PURE = [
     "tuning/table.py",
     "tuning/visits.py",
     "tuning/wording.py",
+    "watch/served.py",
 ]
 IMPURE = {"torch", "multiprocessing", "threading", "time", "os"}
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
 
+from stoker.watch.fallbacks import check_torch
 from stoker.watch.settings import Settings
 
 _MODES = {"tune": "stoker.watch.tuned", "run": "stoker.watch.serving"}
@@ -46,4 +48,5 @@ def prepare() -> None:
 
 
 def _mode(settings: Settings) -> Any:
+    check_torch(str(sys.modules["torch"].__version__))
     return importlib.import_module(_MODES[settings.mode])

@@ -45,6 +45,9 @@ class Program:
         if words[0] == "-m":
             _check_module(words[1] if len(words) > 1 else "")
             return cls(tuple(words), (sys.executable, *words))
+        if words[0].startswith("-"):
+            what = f"'{words[0]}' is no option and no program."
+            raise ProgramError(what, change=f"{FORMS}; see --help for the options")
         return cls(tuple(words), (*_found(words[0]), *words[1:]))
 
     @property

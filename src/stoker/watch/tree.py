@@ -54,7 +54,7 @@ class Tree:
             for process in alive:
                 with contextlib.suppress(psutil.Error):
                     process.kill()
-            psutil.wait_procs(alive, timeout=_POLL_S)
+            time.sleep(_POLL_S)  # not psutil's wait: it would take the exit code
 
     def _everyone(self) -> set[psutil.Process]:
         self.look()

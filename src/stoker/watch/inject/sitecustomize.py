@@ -98,10 +98,10 @@ def _install_where_it_counts() -> None:
 def _brought_in() -> "ModuleType":
     """`stoker.watch.inside`, from where this file lies if nowhere else."""
     try:
-        import stoker
+        import stoker.watch.inside
     except ImportError:
         sys.path.append(os.path.dirname(os.path.dirname(os.path.dirname(_HERE))))
-    import stoker.watch.inside
+        import stoker.watch.inside
 
     return stoker.watch.inside
 
