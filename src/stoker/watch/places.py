@@ -19,6 +19,7 @@ Owner = Literal["user", "library", "torch", "standard", "loader"]
 
 _PACKAGES = {"site-packages", "dist-packages"}
 _LOADER = ("_utils/fetch.py", "_utils/worker.py", "_utils/pin_memory.py", "dataloader.py")
+_NOT_FETCHING = ("worker.py", "pin_memory.py", "dataloader.py")
 _MOST_FILES = 2000
 _MOST_FRAMES = 200
 
@@ -56,10 +57,11 @@ class Places:
         while frame is not None and len(below) < _MOST_FRAMES:
             owner = self.owner(frame.f_code.co_filename)
             if owner == "loader":
-                return _place(below, _collates(frame))
+                fetches = not frame.f_code.co_filename.endswith(_NOT_FETCHING)
+                return _place(below, fetches, _collates(frame))
             below.append((frame, owner))
             frame = frame.f_back
-        return None if frame is None else _place(below, False)
+        return None if frame is None else _place(below, False, False)
 
     def owner(self, file: str) -> Owner:
         """Whose code a file is, from its path."""
@@ -103,9 +105,9 @@ def _collates(loader: FrameType) -> bool:
     return "collate" in line
 
 
-def _place(below: list[tuple[FrameType, Owner]], collating: bool) -> Place:
+def _place(below: list[tuple[FrameType, Owner]], fetches: bool, collating: bool) -> Place:
     """Of the frames below a loader's, innermost first."""
-    at = _chosen(below)
+    at = _chosen(below, fetches)
     if at is None:
         return Place("", 0, "", "", collating)
     frame = below[at][0]
@@ -118,13 +120,16 @@ def _place(below: list[tuple[FrameType, Owner]], collating: bool) -> Place:
     )
 
 
-def _chosen(below: list[tuple[FrameType, Owner]]) -> int | None:
-    """The user's innermost; of an installed data set the library's; of torch's the outermost."""
+def _chosen(below: list[tuple[FrameType, Owner]], fetches: bool) -> int | None:
+    """The user's innermost; of an installed data set the library's; of torch's the outermost.
+
+    What a loader calls of torch's for itself, and not to fetch samples, is its own work.
+    """
     for wanted in ("user", "library", "standard"):
         for at, (_, owner) in enumerate(below):
             if owner == wanted:
                 return at
-    return len(below) - 1 if below else None
+    return len(below) - 1 if below and fetches else None
 
 
 def _callee(below: list[tuple[FrameType, Owner]]) -> str:
