@@ -182,5 +182,13 @@ def test_the_command_line_comes_up_without_torch() -> None:
 def test_the_loader_does_not_bring_the_command_line_along() -> None:
     loaded = loaded_by("import stoker; stoker.DataLoader")
     assert "torch" in loaded
-    assert not loaded & {"click", "rich", "plotext", "stoker.cli", "stoker.report"}
+    assert not loaded & {
+        "click",
+        "jinja2",
+        "rich",
+        "plotext",
+        "plotly",
+        "stoker.cli",
+        "stoker.report",
+    }
     assert not loaded & {"stoker.tuning.sweep", "stoker.tuning.trial", "stoker.tuning.target"}
