@@ -84,3 +84,7 @@ class TargetError(StokerError):
 
 class TrialError(StokerError):
     """A trial of ``stoker tune`` ended without a measurement."""
+
+
+class RecordError(StokerError):
+    """A file is no result of ``stoker tune`` that this version can read."""
