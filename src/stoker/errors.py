@@ -88,3 +88,7 @@ class TrialError(StokerError):
 
 class ProgramError(StokerError):
     """The program that was to be run can't be found or started."""
+
+
+class RecordError(StokerError):
+    """A file is no result of ``stoker tune`` that this version can read."""

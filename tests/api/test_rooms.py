@@ -28,6 +28,7 @@ ROOMS = [
     "order",
     "host",
     "options",
+    "sizes",
     "errors",
 ]
 MAY_KNOW_THE_PACKAGE = {"__init__.py", "__main__.py", "cli"}
@@ -38,6 +39,7 @@ PURE = [
     "feed/window.py",
     "order/keys.py",
     "report/**/*.py",
+    "sizes.py",
     "transport/board_bytes.py",
     "tuning/answer.py",
     "tuning/change.py",
@@ -49,6 +51,7 @@ PURE = [
     "tuning/meter.py",
     "tuning/model.py",
     "tuning/noise.py",
+    "tuning/of_sweep.py",
     "tuning/pattern.py",
     "tuning/reason.py",
     "tuning/recommend.py",

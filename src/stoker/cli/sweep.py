@@ -18,9 +18,11 @@ from stoker.cli.output import STDOUT, accept_any_text, check_writable, write_str
 from stoker.cli.progress import shown
 from stoker.errors import StokerError
 from stoker.host.cpus import cpu_facts
+from stoker.host.facts import Fact
+from stoker.host.memory import memory_facts
 from stoker.host.software import software_facts
 from stoker.report.chart import rate_chart
-from stoker.report.record import tune_json
+from stoker.report.record import report_json
 from stoker.report.terminal import (
     failure_text,
     footnotes,
@@ -31,6 +33,7 @@ from stoker.report.terminal import (
 )
 from stoker.tuning.guardian import Guardian
 from stoker.tuning.meter import Plan
+from stoker.tuning.of_sweep import report_of_sweep
 from stoker.tuning.result import TuneResult
 from stoker.tuning.search import Search, default_counts
 from stoker.tuning.sweep import Sweep
@@ -68,8 +71,9 @@ def run_and_report(request: Request) -> int:
     accept_any_text()
     if request.json_path not in (None, STDOUT):
         check_writable(str(request.json_path))
+    memory = memory_facts().available_bytes
     result, signum = _measure(request)
-    written = _deliver(result, request.json_path)
+    written = _deliver(result, memory, request.json_path)
     if signum:
         return 128 + signum
     return 0 if written and not result.failures else 1
@@ -113,14 +117,15 @@ def _signals_as_interrupts() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _deliver(result: TuneResult, json_path: str | None) -> bool:
+def _deliver(result: TuneResult, memory: Fact[int], json_path: str | None) -> bool:
     """Everything that can be written is; whether all of it was."""
     report_to = sys.stderr if json_path == STDOUT else sys.stdout
     writes = [partial(_print_report, result, report_to), partial(_print_failures, result)]
+    record = report_json(report_of_sweep(result, memory)) if json_path else ""
     if json_path == STDOUT:
-        writes.append(partial(write_stream, sys.stdout, tune_json(result)))
+        writes.append(partial(write_stream, sys.stdout, record))
     elif json_path is not None:
-        writes.append(partial(write_whole, json_path, tune_json(result)))
+        writes.append(partial(write_whole, json_path, record))
     done = [_told_if_failed(write) for write in writes]
     return all(done)
 
