@@ -248,7 +248,7 @@ class WatchedSite:
                 self.stretches.batch_bytes,
             )
             self._replays = []
-            self._observe(ask, window, None)
+            self._observe(ask, window, None, whole=False)
         self.stretches.replayed(now)
         self.timeline.replay(now)
         return batch
@@ -379,7 +379,7 @@ class WatchedSite:
             return
         self._take_marks(source)
         window = _with_makings(stretches.close_window(source.workers))
-        self._observe(ask, window, source)
+        self._observe(ask, window, source, whole=whole)
         self._waits.clear()
         if self._makings is not None:
             self._take_marks(source)
@@ -400,13 +400,13 @@ class WatchedSite:
         self._order_s = order_s
         self._waits.clear()
 
-    def _observe(self, ask: Ask, window: Window, source: Source | None) -> None:
+    def _observe(self, ask: Ask, window: Window, source: Source | None, *, whole: bool) -> None:
         memory_bytes = None
         if source is not None and not any(each.setting == ask.setting for each in self.seen):
             memory_bytes = source.memory_bytes() if source.workers else 0
         first_batch_s = source.first_batch_s if source is not None else None
         self.seen.append(
-            Seen(ask.setting, ask.stage, ask.round, window, first_batch_s, memory_bytes)
+            Seen(ask.setting, ask.stage, ask.round, window, first_batch_s, memory_bytes, whole)
         )
         self.prober.observe(window, self._bounds())
         if self.done or self.prober.stage == "replay":
