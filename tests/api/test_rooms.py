@@ -57,6 +57,7 @@ PURE = [
     "tuning/seek.py",
     "tuning/seen.py",
     "tuning/settling.py",
+    "tuning/situation.py",
     "tuning/snapshot.py",
     "tuning/startup.py",
     "tuning/statistics.py",
