@@ -40,6 +40,7 @@ PURE = [
     "report/**/*.py",
     "transport/board_bytes.py",
     "tuning/answer.py",
+    "tuning/calls.py",
     "tuning/change.py",
     "tuning/controller.py",
     "tuning/dearest.py",

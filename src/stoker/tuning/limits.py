@@ -64,7 +64,7 @@ def _start(seen: Measured) -> Limit | None:
         "start",
         f"of an epoch of {duration(epoch_s)} the wait for its first batch takes "
         f"{duration(start_s)} ({percent(start_s / epoch_s)}) {whose}and {after} "
-        f"{duration(steady_s)}: starting costs more than loading",
+        f"{duration(steady_s)}",
     )
 
 
@@ -104,8 +104,8 @@ def _in_main(seen: Measured) -> Limit | None:
         return None
     return Limit(
         "main process",
-        f"batches are made in the main process, in {duration(seen.parts.loading_s)}: bringing "
-        f"them from workers costs more than it saves{_with_workers(seen)}",
+        f"batches are made in the main process, in {duration(seen.parts.loading_s)}, and "
+        f"workers bring them no sooner{_with_workers(seen)}",
     )
 
 
@@ -176,8 +176,8 @@ def _transport(seen: Measured) -> Limit | None:
         return Limit(
             "transport",
             f"the consumer waits {percent(seen.waiting)} of the time while only "
-            f"{number(seen.busy)} of {workers(count)} make a batch and no later one is ready: the time goes into "
-            f"bringing batches over",
+            f"{number(seen.busy)} of {workers(count)} make a batch and no later one is ready: the "
+            f"time goes into bringing batches over",
         )
     return None
 
