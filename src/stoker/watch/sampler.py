@@ -160,7 +160,7 @@ class Sampler:
         while not self._ended:
             time.sleep(pace_s * (0.5 + wakes * _GOLDEN % 1.0))
             wakes += 1
-            if not (self._ended or self._looked()):
+            if not self._looked():
                 self._ended = True
             if wakes % _PACED_AFTER == 0:
                 pace_s = self._pace_s(wakes)
