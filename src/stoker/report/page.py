@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING
 
 from stoker.report import plain_words as words
 from stoker.report.drawing import Plot, Table
@@ -18,6 +21,9 @@ from stoker.report.plot_timeline import timeline_plot
 from stoker.report.terminal import grouped
 from stoker.tuning.answer import Answer, Report
 from stoker.tuning.wording import count_of, duration, percent
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:"
@@ -60,37 +66,38 @@ def page_html(report: Report) -> str:
     Args:
         report: What was found; any part of it may be missing.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
-
-    templates = PackageLoader("stoker.report", "templates")
-    environment = Environment(
-        loader=templates,
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters.update(percent=percent, tail=_tail, tied=_tied)
-
-    def as_it_is(name: str) -> Markup:
-        return Markup(templates.get_source(environment, name)[0])
 
     views = [view(answer, place) for place, answer in enumerate(report.answers, 1)]
     drawn = any(plot.figure for each in views for plot in each.plots)
-    page = environment.get_template("page.html.jinja").render(
+    page = _template().render(
         report=report,
         views=views,
         failures=grouped(report.failures),
         machine=machine_table(report),
         summary=_summary(report),
         policy=POLICY,
-        style=as_it_is("page.css"),
-        script=as_it_is("page.js"),
+        style=Markup(_file("page.css")),
+        script=Markup(_file("page.js")),
         plotly=Markup(_plotly()) if drawn else None,
         safe=Markup,
     )
     return page.strip() + "\n"
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters.update(percent=percent, tail=_tail, tied=_tied)
+    return environment.from_string(_file("page.html.jinja"))
+
+
+def _file(name: str) -> str:
+    return (files("stoker.report") / "templates" / name).read_text(encoding="utf-8")
 
 
 def _plotly() -> str:

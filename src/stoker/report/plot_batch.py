@@ -10,6 +10,8 @@ from stoker.report.drawing import Key, Plot, Table, axis, colour, figure_json
 from stoker.tuning.answer import Answer, Parts
 from stoker.tuning.wording import count_of, duration, percent, workers
 
+LONGER = "longer"
+
 Piece = tuple[str, str, float]
 """What it is, the colour's name, and seconds."""
 
@@ -123,13 +125,10 @@ def waits_plot(answer: Answer) -> Plot | None:
     total = sum(count for _, count in answer.waits)
     if total <= 0:
         return None
-    names = [
-        f"up to {duration(bound_s)}" if math.isfinite(bound_s) else "longer"
-        for bound_s, _ in answer.waits
-    ]
+    names = [duration(bound_s) if math.isfinite(bound_s) else LONGER for bound_s, _ in answer.waits]
     counts = [count for _, count in answer.waits]
     told = [
-        f"{name}: {count_of(count, 'wait')}, {percent(count / total)}"
+        f"{_bounded(name)}: {count_of(count, 'wait')}, {percent(count / total)}"
         for name, count in zip(names, counts, strict=True)
     ]
     trace = {
@@ -144,7 +143,7 @@ def waits_plot(answer: Answer) -> Plot | None:
     layout = {
         "bargap": 0.06,
         "xaxis": axis(
-            "how long the training waited",
+            "a wait of up to",
             showgrid=False,
             tickvals=list(range(len(counts))),
             ticktext=names,
@@ -152,7 +151,7 @@ def waits_plot(answer: Answer) -> Plot | None:
         "yaxis": axis("waits", rangemode="tozero", nticks=5),
     }
     rows = tuple(
-        (name, f"{count:,}", percent(count / total))
+        (_bounded(name), f"{count:,}", percent(count / total))
         for name, count in zip(names, counts, strict=True)
     )
     return Plot(
@@ -165,3 +164,7 @@ def waits_plot(answer: Answer) -> Plot | None:
         figure_json([trace], layout),
         280,
     )
+
+
+def _bounded(name: str) -> str:
+    return name if name == LONGER else f"up to {name}"

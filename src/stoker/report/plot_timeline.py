@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stoker.report.drawing import Key, Plot, Stretch, Table, axis, colour, figure_json, shown
+from stoker.report.plot_rates import present, recommended
 from stoker.tuning.answer import Answer, Span
 from stoker.tuning.wording import count_of, duration, workers
 
@@ -33,7 +34,7 @@ def timeline_plot(answer: Answer) -> Plot | None:
         return None
     tracks = ordered_tracks(spans)
     names = list(dict.fromkeys(span.name for span in spans))
-    stretches = _stretches(spans)
+    stretches = _stretches(spans, _meanings(answer))
     layout = {
         "barmode": "overlay",
         "bargap": 0.25,
@@ -116,13 +117,27 @@ def _told(span: Span) -> str:
     return f"{_look(span.name)[1]}{batch}: {took} ({workers(span.num_workers)})"
 
 
-def _stretches(spans: Sequence[Span]) -> tuple[Stretch, ...]:
+def _meanings(answer: Answer) -> dict[int, str]:
+    """What the numbers of workers are that matter, for the buttons."""
+    found = {}
+    for place, meaning in ((recommended(answer), "recommended"), (present(answer), "now")):
+        if place is not None:
+            found[place[0]] = meaning
+    return found
+
+
+def _stretches(spans: Sequence[Span], meanings: Mapping[int, str]) -> tuple[Stretch, ...]:
     """Where something was seen with a number of workers without a pause; the beginning of each."""
     counts = dict.fromkeys(span.num_workers for span in spans)
     runs = [run for count in counts for run in _runs([s for s in spans if s.num_workers == count])]
-    found = [_stretch(workers(run[0].num_workers), run[:AT_FIRST]) for run in runs]
+    found = [_stretch(_named(run[0].num_workers, meanings), run[:AT_FIRST]) for run in runs]
     found.sort(key=lambda stretch: stretch.from_s)
     return (*found[:MOST_STRETCHES], _stretch("everything", spans))
+
+
+def _named(count: int, meanings: Mapping[int, str]) -> str:
+    meaning = meanings.get(count)
+    return f"{workers(count)} ({meaning})" if meaning else workers(count)
 
 
 def _runs(spans: Sequence[Span]) -> list[list[Span]]:
