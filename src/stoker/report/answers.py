@@ -142,7 +142,8 @@ def _advice(answer: Answer, partial: bool) -> list[str]:
         lines.append("It is not certain: there was no time for more measurements.")
     if answer.change is None:
         return [*lines, f"Nothing to gain: keep {_now(answer)}."]
-    lines.append(f"Use {answer.change.text}")
+    text = answer.change.text
+    lines.append(f"Use {text}" if "=" in text.split()[0] else f"{text[:1].upper()}{text[1:]}")
     if answer.change.after:
         lines.append(f"  {_file(answer)}:{answer.change.line}")
         lines += [f"  - {each.strip()}" for each in answer.change.before.splitlines()]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 
+from stoker.tuning import startup
 from stoker.tuning.answer import Advice, Answer, Limit, Parts, Rate, Span, Work
 from stoker.tuning.change import change_for
 from stoker.tuning.dearest import merge
@@ -18,7 +19,6 @@ from stoker.tuning.probing import Setting
 from stoker.tuning.recommend import CountSummary
 from stoker.tuning.site_record import Seen, SiteRecord
 from stoker.tuning.situation import Situation
-from stoker.tuning.startup import Startup, arguments_for, startup_remarks
 from stoker.tuning.visits import Visit
 from stoker.tuning.wording import duration, number, percent, times, workers
 
@@ -160,7 +160,8 @@ def _advice(record: SiteRecord, rates: Sequence[Rate], own: Rate | None) -> Advi
     if own and gain is not None and abs(gain - 1) <= NOTABLE and count >= record.own:
         count, chosen, gain = record.own, own, 1.0
         per_s = own.summary.batches_per_s
-    arguments = list(arguments_for(_startup(record, count, chosen)))
+    service = _parts(count, _plain(record).get(count, []))
+    arguments = list(startup.arguments_for(_starts(record, chosen, service)))
     arguments += _more_in_advance(rates, count, per_s)
     return Advice(
         num_workers=count,
@@ -261,15 +262,23 @@ def _limit(
     )
 
 
-def _startup(record: SiteRecord, count: int, rate: Rate) -> Startup:
-    return Startup(
+def _starts(record: SiteRecord, rate: Rate, parts: Parts | None) -> startup.Starts:
+    """How epochs begin with this setting; with the program's own, as they really began."""
+    summary = rate.summary
+    start_s = summary.first_batch_s
+    if rate.own and record.starts_s:
+        start_s = statistics.mean(record.starts_s)
+    length = record.loader.epoch_batches
+    epoch_s = length / summary.epoch_batches_per_s if length else None
+    return startup.Starts(
+        num_workers=summary.num_workers,
         made=record.made,
         epochs=record.epochs,
-        start_s=rate.summary.first_batch_s,
-        epoch_s=_epoch_s(record, rate.summary.batches_per_s),
+        start_s=start_s,
+        epoch_s=epoch_s,
         persistent=record.persistent,
-        num_workers=count,
         method=record.method,
+        first_s=parts.service_s if parts else 0.0,
     )
 
 
@@ -280,7 +289,7 @@ def _remarks(record: SiteRecord, rates: Sequence[Rate], parts: Parts | None) -> 
     if pattern is not None:
         told.append(pattern)
     if own is not None and record.own:
-        told += startup_remarks(_startup(record, record.own, own))
+        told += startup.remarks(_starts(record, own, parts), [rate.summary for rate in rates])
     told += [_beside(rate, rates) for rate in rates if rate.engine == "stoker"]
     if record.shards is False:
         told.append(
@@ -288,8 +297,6 @@ def _remarks(record: SiteRecord, rates: Sequence[Rate], parts: Parts | None) -> 
             "more than one, each would read all of it, so more than one was not tried"
         )
     told += [f"{each.doing} failed: {each.what}" for each in record.failures]
-    if record.made > 1 and record.epochs <= 1:
-        told.append(f"{record.made} loaders were made at this line")
     return told
 
 

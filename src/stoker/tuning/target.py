@@ -35,6 +35,16 @@ def parse_target(target: str) -> tuple[str, str]:
     raise TargetError(what, change=f"{FORMS}, where NAME is {LOADER}")
 
 
+def is_target(word: str) -> bool:
+    """Whether a word names something in a file or module, and not a program.
+
+    What has a colon does, if it is no file as it stands (or a Windows drive with one).
+    """
+    if os.path.isfile(word):
+        return False
+    return ":" in os.path.splitdrive(word)[1]
+
+
 def is_file(place: str) -> bool:
     """Whether a target's place means a file and not a module."""
     return place.endswith(".py") or "/" in place or os.sep in place

@@ -19,7 +19,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from stoker.errors import TargetError
-from stoker.tuning.failing import failure_of, no_batch
+from stoker.tuning.failing import failure_of, no_batch, target_failure
 from stoker.tuning.loading import load
 from stoker.tuning.meter import Meter, Plan
 from stoker.tuning.wording import count_of, workers

@@ -6,6 +6,7 @@ its answer and others have not had their turn, the rest of its epoch is left out
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -112,6 +113,7 @@ class Conductor:
         why = self._why_stop(site)
         if why:
             self.write(whole=True)
+            self._mark_stopped()
             raise Stop(0)
 
     def cuts(self, site: WatchedSite) -> bool:
@@ -174,6 +176,11 @@ class Conductor:
         for site in list(self._sites.values()):
             site.close()
         self.write(whole=True)
+
+    def _mark_stopped(self) -> None:
+        """Tells the command that the program should end now."""
+        with contextlib.suppress(OSError):
+            (Path(self.folder) / "stopped").touch()
 
     def _record(self, site: WatchedSite, whole: bool) -> SiteRecord:
         record = site.record(whole=whole)

@@ -115,9 +115,11 @@ class Source:
         return total
 
     def _iterate(self) -> Any:
+        if self.own:
+            return self._open(self._loader)
         with warnings.catch_warnings():
-            # More workers than CPUs are meant here.
-            warnings.filterwarnings("ignore", message="This DataLoader will create")
+            # More workers than CPUs are meant here, and the rest was said of the own setting.
+            warnings.simplefilter("ignore")
             return self._open(self._loader)
 
 
