@@ -13,8 +13,6 @@ import sysconfig
 from types import FrameType
 from typing import Literal, NamedTuple
 
-import stoker
-
 Owner = Literal["user", "library", "torch", "standard", "loader"]
 
 _PACKAGES = {"site-packages", "dist-packages"}
@@ -48,7 +46,7 @@ class Places:
     def __init__(self) -> None:
         self._owners: dict[str, Owner] = {}
         self._standard = _standard_folders()
-        self._own = _as_folder(os.path.dirname(stoker.__file__))
+        self._own = _as_folder(os.path.dirname(os.path.dirname(__file__)))
 
     def place(self, innermost: FrameType) -> Place | None:
         """Where this stack is; None where it is not below a loader. Some microseconds."""

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.tuning.answer import Advice, Change, Site
-from stoker.tuning.change import ORDER, change_for
+from stoker.tuning.change import change_for
+from stoker.tuning.loader_call import ORDER
 from stoker.tuning.result import LoaderFacts
 
 PERSISTENT = (("persistent_workers", "True"),)
@@ -66,7 +67,10 @@ SHAPES = {
     "missing": ("DataLoader(ds, batch_size=4)", "DataLoader(ds, batch_size=4, num_workers=4)"),
     "a literal": ("DataLoader(ds, num_workers=0)", "DataLoader(ds, num_workers=4)"),
     "spaces": ("DataLoader(ds, num_workers = 0 )", "DataLoader(ds, num_workers = 4 )"),
-    "by position": X
+    "by position": (
+        "DataLoader(ds, 4, True, None, None, 0)",
+        "DataLoader(ds, 4, True, None, None, 4)",
+    ),
     "a trailing comma": ("DataLoader(ds, 4,)", "DataLoader(ds, 4, num_workers=4,)"),
     "nothing": ("DataLoader()", "DataLoader(num_workers=4)"),
     "parentheses": ("DataLoader((ds))", "DataLoader((ds), num_workers=4)"),
