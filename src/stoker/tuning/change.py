@@ -93,13 +93,15 @@ def _change(
 
 
 def _with(text: str, site: Site, edited: Edited | None) -> Change:
-    if edited is None:
+    if edited is None or edited.before == edited.after:
         return Change(text, site.file, site.line)
     return Change(text, site.file, edited.line, edited.before, edited.after)
 
 
 def _differs(call: ast.Call, name: str, value: str, order: Sequence[str]) -> bool:
     there = argument(call, name, order)
+    if name.endswith("num_workers"):  # it is known to be another, whatever the call says
+        return True
     if not value:
         return there is not None and not _is_off(there)
     return there is None or ast.unparse(there) != ast.unparse(ast.parse(value, mode="eval").body)
@@ -123,9 +125,10 @@ def _text(
     counted: str | None,
 ) -> str:
     given = ", ".join(f"{name}={value}" for name, value in rest.items() if value)
-    there = {keyword.arg for keyword in call.keywords} if call else {*NEED_WORKERS}
-    gone = [name for name, value in rest.items() if not value and name in there]
-    without = f"without {', '.join(gone)}" if gone and call is not None else ""
+    gone = [name for name, value in rest.items() if not value]
+    if call is None:  # what else it was given is not known
+        gone = ["persistent_workers"] if gone and facts.persistent_workers else []
+    without = f"without {', '.join(gone)}" if gone else ""
     now = f"now {facts.num_workers}" if passed else f"now {counted}={facts.num_workers}"
     if passed:
         more = ", and ".join(part for part in (given, without) if part)

@@ -213,6 +213,21 @@ def test_nothing_to_change_is_none() -> None:
     assert change(source, now=facts(4), arguments=(("pin_memory", "True"),)) is None
 
 
+def test_a_number_that_the_call_does_not_explain_is_told_and_not_rewritten() -> None:
+    found = change("x = FastLoader(ds, num_workers=4)", now=facts(2))
+    assert found == Change("num_workers=4  (now num_workers=2)", "train.py", 1)
+
+
+def test_arguments_that_must_go_are_told_where_they_cannot_be_rewritten() -> None:
+    found = change("x = make(ds)", 0, now=facts(2, persistent_workers=True))
+    assert found is not None
+    assert found.text == "num_workers=0 without persistent_workers  (now num_workers=2)"
+    by_place = "x = DataLoader(d, 4, False, None, None, 2, None, False, False, 5)"
+    found = change(by_place, 0, now=facts(2))
+    assert found is not None
+    assert (found.text, found.after) == ("num_workers=0 without timeout  (now num_workers=2)", "")
+
+
 def test_a_loader_that_chooses_its_number_keeps_doing_so() -> None:
     assert change("x = DataLoader(ds)", now=facts(2, automatic=True)) is None
 
