@@ -121,9 +121,9 @@ def _place(below: list[tuple[FrameType, Owner]], fetches: bool, collating: bool)
 def _chosen(below: list[tuple[FrameType, Owner]], fetches: bool) -> int | None:
     """The user's innermost; of an installed data set the library's; of torch's the outermost.
 
-    What a loader calls of torch's for itself, and not to fetch samples, is its own work.
+    What a loader calls of torch's or Python's to wait for work or to send it is its own work.
     """
-    for wanted in ("user", "library", "standard"):
+    for wanted in ("user", "library", "standard") if fetches else ("user", "library"):
         for at, (_, owner) in enumerate(below):
             if owner == wanted:
                 return at
