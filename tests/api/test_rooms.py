@@ -49,6 +49,7 @@ PURE = [
     "tuning/decision.py",
     "tuning/explained.py",
     "tuning/limits.py",
+    "tuning/loader_call.py",
     "tuning/meter.py",
     "tuning/model.py",
     "tuning/noise.py",

@@ -13,6 +13,7 @@ import stoker
 
 _DATA = f"{os.path.dirname(torch.__file__)}/utils/data"
 FETCH = f"{_DATA}/_utils/fetch.py"
+WORKER = f"{_DATA}/_utils/worker.py"
 COLLATE = f"{_DATA}/_utils/collate.py"
 TORCH_DATASET = f"{_DATA}/dataset.py"
 TORCH_NN = f"{os.path.dirname(torch.__file__)}/nn/functional.py"

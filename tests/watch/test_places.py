@@ -13,6 +13,7 @@ from tests.watch.stacks import (
     PIL,
     TORCH_DATASET,
     TORCH_NN,
+    WORKER,
     stack,
 )
 
@@ -71,6 +72,11 @@ def test_a_data_set_of_torchs_own_is_told_by_what_the_fetcher_called() -> None:
 
 def test_the_loaders_own_work_is_no_place() -> None:
     assert Places().place(stack(LOOP, FETCHER)) == Place("", 0, "", "", False)
+
+
+def test_a_worker_that_waits_for_work_is_at_no_place() -> None:
+    waiting = stack(LOOP, (WORKER, 340, "_worker_loop"), (JSON, 415, "select"))
+    assert Places().place(waiting) == Place("", 0, "", "", False)
 
 
 def test_a_stack_without_a_loader_is_none() -> None:

@@ -16,7 +16,7 @@ class _TargetOrProgram(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.allow_interspersed_args = False
-        words = self.make_parser(ctx).parse_args(args=list(args))[1]
+        words = self.make_parser(ctx).parse_args(args=list(args))[0].get("words") or ()
         ctx.allow_interspersed_args = bool(words) and is_target(words[0])
         return super().parse_args(ctx, args)
 

@@ -13,8 +13,6 @@ import sysconfig
 from types import FrameType
 from typing import Literal, NamedTuple
 
-import stoker
-
 Owner = Literal["user", "library", "torch", "standard", "loader"]
 
 _PACKAGES = {"site-packages", "dist-packages"}
@@ -48,7 +46,7 @@ class Places:
     def __init__(self) -> None:
         self._owners: dict[str, Owner] = {}
         self._standard = _standard_folders()
-        self._own = _as_folder(os.path.dirname(stoker.__file__))
+        self._own = _as_folder(os.path.dirname(os.path.dirname(__file__)))
 
     def place(self, innermost: FrameType) -> Place | None:
         """Where this stack is; None where it is not below a loader. Some microseconds."""
@@ -123,9 +121,9 @@ def _place(below: list[tuple[FrameType, Owner]], fetches: bool, collating: bool)
 def _chosen(below: list[tuple[FrameType, Owner]], fetches: bool) -> int | None:
     """The user's innermost; of an installed data set the library's; of torch's the outermost.
 
-    What a loader calls of torch's for itself, and not to fetch samples, is its own work.
+    What a loader calls of torch's or Python's to wait for work or to send it is its own work.
     """
-    for wanted in ("user", "library", "standard"):
+    for wanted in ("user", "library", "standard") if fetches else ("user", "library"):
         for at, (_, owner) in enumerate(below):
             if owner == wanted:
                 return at

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.tuning.answer import Advice, Change, Site
-from stoker.tuning.change import ORDER, change_for
+from stoker.tuning.change import change_for
+from stoker.tuning.loader_call import ORDER
 from stoker.tuning.result import LoaderFacts
 
 PERSISTENT = (("persistent_workers", "True"),)
@@ -66,7 +67,10 @@ SHAPES = {
     "missing": ("DataLoader(ds, batch_size=4)", "DataLoader(ds, batch_size=4, num_workers=4)"),
     "a literal": ("DataLoader(ds, num_workers=0)", "DataLoader(ds, num_workers=4)"),
     "spaces": ("DataLoader(ds, num_workers = 0 )", "DataLoader(ds, num_workers = 4 )"),
-    "by position": X
+    "by position": (
+        "DataLoader(ds, 4, True, None, None, 0)",
+        "DataLoader(ds, 4, True, None, None, 4)",
+    ),
     "a trailing comma": ("DataLoader(ds, 4,)", "DataLoader(ds, 4, num_workers=4,)"),
     "nothing": ("DataLoader()", "DataLoader(num_workers=4)"),
     "parentheses": ("DataLoader((ds))", "DataLoader((ds), num_workers=4)"),
@@ -207,6 +211,21 @@ def test_nothing_to_change_is_none() -> None:
     assert change("x = make(ds)", now=kept, arguments=PERSISTENT) is None
     source = "x = DataLoader(ds, num_workers=4, pin_memory=True)"
     assert change(source, now=facts(4), arguments=(("pin_memory", "True"),)) is None
+
+
+def test_a_number_that_the_call_does_not_explain_is_told_and_not_rewritten() -> None:
+    found = change("x = FastLoader(ds, num_workers=4)", now=facts(2))
+    assert found == Change("num_workers=4  (now num_workers=2)", "train.py", 1)
+
+
+def test_arguments_that_must_go_are_told_where_they_cannot_be_rewritten() -> None:
+    found = change("x = make(ds)", 0, now=facts(2, persistent_workers=True))
+    assert found is not None
+    assert found.text == "num_workers=0 without persistent_workers  (now num_workers=2)"
+    by_place = "x = DataLoader(d, 4, False, None, None, 2, None, False, False, 5)"
+    found = change(by_place, 0, now=facts(2))
+    assert found is not None
+    assert (found.text, found.after) == ("num_workers=0 without timeout  (now num_workers=2)", "")
 
 
 def test_a_loader_that_chooses_its_number_keeps_doing_so() -> None:

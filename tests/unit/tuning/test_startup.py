@@ -33,7 +33,7 @@ def test_persistent_workers_do_not_help_a_loader_that_is_made_every_epoch() -> N
 def test_workers_that_are_started_every_epoch() -> None:
     assert remarks(EVERY_EPOCH) == (
         "4 workers are started anew every epoch: persistent_workers=True would save 1.1 s of "
-        "4.0 s an epoch (28 %)",
+        "4.0 s an epoch (27 %)",
     )
     assert arguments_for(EVERY_EPOCH) == PERSISTENT
 
