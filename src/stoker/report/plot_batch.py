@@ -156,8 +156,8 @@ def waits_plot(answer: Answer) -> Plot | None:
     )
     return Plot(
         "How long the waits were",
-        "Waits for a batch with the present setting, short ones on the left: what costs time is "
-        "on the right.",
+        "Every wait of the training for a batch, short ones on the left: what costs time is on "
+        "the right.",
         "Waits by their length: " + "; ".join(told) + ".",
         (),
         Table(("wait", "how many", "share"), rows),

@@ -47,7 +47,7 @@ def timeline_plot(answer: Answer) -> Plot | None:
         "yaxis": axis(
             type="category",
             categoryorder="array",
-            categoryarray=[shown(track) for track in tracks],
+            categoryarray=[shown(_row(track)) for track in tracks],
             range=[len(tracks) - 0.5, -0.5],
             showgrid=False,
         ),
@@ -77,6 +77,10 @@ def ordered_tracks(spans: Sequence[Span]) -> list[str]:
     return sorted({span.track for span in spans}, key=place)
 
 
+def _row(track: str) -> str:
+    return "training" if track == "consumer" else track
+
+
 def _look(name: str) -> tuple[str, str]:
     return NAMES.get(name, ("--order", name))
 
@@ -84,7 +88,7 @@ def _look(name: str) -> tuple[str, str]:
 def _sentence(answer: Answer) -> str:
     told = (
         "Who did what, and when: a good picture has the training's row full of steps. Drag over "
-        "a part to look closer."
+        "a part, or use the buttons, to look closer."
     )
     if len(answer.timeline) > MOST_SPANS:
         told += (
@@ -101,7 +105,7 @@ def _trace(name: str, spans: Sequence[Span]) -> dict[str, Any]:
         "type": "bar",
         "orientation": "h",
         "name": shown(name),
-        "y": [shown(span.track) for span in those],
+        "y": [shown(_row(span.track)) for span in those],
         "base": [span.start_s for span in those],
         "x": [span.end_s - span.start_s for span in those],
         "text": [shown(_told(span)) for span in those],
@@ -159,7 +163,7 @@ def _stretch(text: str, spans: Sequence[Span]) -> Stretch:
 
 def _spoken(spans: Sequence[Span], tracks: Sequence[str]) -> str:
     begin_s, end_s = min(s.start_s for s in spans), max(s.end_s for s in spans)
-    rows = ", ".join(tracks[:6]) + (", and more" if len(tracks) > 6 else "")
+    rows = ", ".join(map(_row, tracks[:6])) + (", and more" if len(tracks) > 6 else "")
     when = f"from {begin_s:.2f} s to {end_s:.2f} s"
     return f"Timeline of {count_of(len(tracks), 'row')} ({rows}) {when}."
 
@@ -171,7 +175,7 @@ def _totals(spans: Sequence[Span]) -> Table:
         key = (span.num_workers, span.track, span.name)
         groups.setdefault(key, []).append(span.end_s - span.start_s)
     rows = tuple(
-        (str(count), track, _look(name)[1], f"{len(took):,}", duration(sum(took)))
+        (str(count), _row(track), _look(name)[1], f"{len(took):,}", duration(sum(took)))
         for (count, track, name), took in groups.items()
     )
     return Table(("workers", "row", "what", "how often", "together"), rows)
@@ -180,7 +184,7 @@ def _totals(spans: Sequence[Span]) -> Table:
 def _table(spans: Sequence[Span]) -> Table:
     rows = tuple(
         (
-            span.track,
+            _row(span.track),
             _look(span.name)[1],
             "" if span.batch is None else str(span.batch),
             f"{span.start_s:.4f}",

@@ -19,6 +19,8 @@
     const { data, layout } = coloured(figure, "", style);
     const now = chart.layout && chart.layout.xaxis;
     if (now && now.range && layout.xaxis.fixedrange === false) layout.xaxis.range = now.range;
+    // On a touch screen a finger on a plot moves the page; the buttons move the plot.
+    if (matchMedia("(pointer: coarse)").matches) layout.dragmode = false;
     const config = { displayModeBar: false, responsive: true, doubleClick: "reset" };
     return Plotly.react(chart, data, layout, config);
   }
