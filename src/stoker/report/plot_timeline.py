@@ -29,11 +29,11 @@ NAMES = {
 
 def timeline_plot(answer: Answer) -> Plot | None:
     """A row for the consumer and for each worker; None without a timeline."""
-    spans = answer.timeline[:MOST_SPANS]
+    spans = _some(answer.timeline)
     if not spans:
         return None
     tracks = ordered_tracks(spans)
-    names = list(dict.fromkeys(span.name for span in spans))
+    names = list(dict.fromkeys(span.name for span in spans if span.end_s > span.start_s))
     stretches = _stretches(spans, _meanings(answer))
     layout = {
         "barmode": "overlay",
@@ -58,7 +58,7 @@ def timeline_plot(answer: Answer) -> Plot | None:
         _spoken(spans, tracks),
         tuple(Key("block", *_look(name)) for name in names),
         _totals(spans),
-        figure_json([_trace(name, spans) for name in names], layout),
+        figure_json([_trace(name, spans) for name in names], layout) if names else None,
         90 + 34 * len(tracks),
         stretches,
         ((f"Every stretch ({min(len(spans), MOST_ROWS):,})", _table(spans[:MOST_ROWS])),),
@@ -92,7 +92,7 @@ def _sentence(answer: Answer) -> str:
     )
     if len(answer.timeline) > MOST_SPANS:
         told += (
-            f" These are the first {MOST_SPANS:,} of {len(answer.timeline):,} stretches; "
+            f" This is a part of the {len(answer.timeline):,} stretches that were recorded; "
             "stoker tune --trace FILE writes them all."
         )
     return told
@@ -130,10 +130,24 @@ def _meanings(answer: Answer) -> dict[int, str]:
     return found
 
 
+def _some(spans: Sequence[Span]) -> Sequence[Span]:
+    """At most `MOST_SPANS`: of many, the beginning of each run."""
+    if len(spans) <= MOST_SPANS:
+        return spans
+    runs = _runs_by_count(spans)
+    each = max(1, MOST_SPANS // len(runs))
+    kept = [span for run in runs for span in run[:each]][:MOST_SPANS]
+    return sorted(kept, key=lambda span: span.start_s)
+
+
+def _runs_by_count(spans: Sequence[Span]) -> list[list[Span]]:
+    counts = dict.fromkeys(span.num_workers for span in spans)
+    return [run for n in counts for run in _runs([s for s in spans if s.num_workers == n])]
+
+
 def _stretches(spans: Sequence[Span], meanings: Mapping[int, str]) -> tuple[Stretch, ...]:
     """Where something was seen with a number of workers without a pause; the beginning of each."""
-    counts = dict.fromkeys(span.num_workers for span in spans)
-    runs = [run for count in counts for run in _runs([s for s in spans if s.num_workers == count])]
+    runs = _runs_by_count(spans)
     found = [_stretch(_named(run[0].num_workers, meanings), run[:AT_FIRST]) for run in runs]
     found.sort(key=lambda stretch: stretch.from_s)
     return (*found[:MOST_STRETCHES], _stretch("everything", spans))

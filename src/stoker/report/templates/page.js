@@ -46,14 +46,13 @@
   }
 
   function copy(button) {
-    const source = document.getElementById(button.dataset.copy);
     const said = button.textContent;
-    const selected = () => getSelection().selectAllChildren(source);
+    const selected = () => getSelection().selectAllChildren(button.parentElement.querySelector("pre"));
     const done = () => {
       button.textContent = "Copied";
       setTimeout(() => { button.textContent = said; }, 1500);
     };
-    if (navigator.clipboard) navigator.clipboard.writeText(source.textContent).then(done, selected);
+    if (navigator.clipboard) navigator.clipboard.writeText(button.dataset.text).then(done, selected);
     else selected();
   }
 
