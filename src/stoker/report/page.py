@@ -150,7 +150,8 @@ def _missing(*parts: object) -> str:
 
 
 def _summary(report: Report) -> str:
-    parts = [count_of(len(report.answers), "loader")] if report.kind == "program" else []
+    count = len(report.answers)
+    parts = [count_of(count, "loader") if count else "no loader"]
     parts.append(f"measured in {duration(report.elapsed_s)}")
     if report.ended:
         parts.append(report.ended)

@@ -69,7 +69,8 @@ def headline(answer: Answer) -> str:
     if answer.nothing_to_gain and answer.loader is not None and answer.loader.automatic:
         return "Leave it as it is: the loader chooses the number by itself"
     if answer.nothing_to_gain:
-        return f"Keep {_some(advice.num_workers)}: there is nothing to gain"
+        now = advice.num_workers if answer.loader is None else answer.loader.num_workers
+        return f"Keep {_some(now)}: there is nothing to gain"
     if answer.loader is not None and answer.loader.num_workers == advice.num_workers:
         return f"Keep {_some(advice.num_workers)}, and change how they are used"
     return f"Use {_some(advice.num_workers)}"
@@ -122,7 +123,10 @@ def certainty(answer: Answer) -> tuple[str, str]:
 
 def limit_words(answer: Answer) -> tuple[str, str]:
     """A heading for what keeps batches from coming faster, and what would help."""
-    return LIMITS.get(answer.limit.kind, LIMITS["unknown"])
+    title, help_text = LIMITS.get(answer.limit.kind, LIMITS["unknown"])
+    if not help_text and not answer.limit.sentence:
+        return title, "Too little was measured to tell."
+    return title, help_text
 
 
 def tiles(answer: Answer) -> list[Tile]:

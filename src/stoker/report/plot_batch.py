@@ -18,9 +18,10 @@ Piece = tuple[str, str, float]
 
 def parts_plot(answer: Answer) -> Plot | None:
     """The time of a batch now and as recommended; None where it was not measured."""
+    best = None if answer.best_parts == answer.parts else answer.best_parts
     rows = [
         row
-        for name, parts in (("now", answer.parts), ("recommended", answer.best_parts))
+        for name, parts in (("now", answer.parts), ("recommended", best))
         if parts is not None
         for row in _rows(name, parts)
     ]
@@ -125,8 +126,10 @@ def waits_plot(answer: Answer) -> Plot | None:
     total = sum(count for _, count in answer.waits)
     if total <= 0:
         return None
-    names = [duration(bound_s) if math.isfinite(bound_s) else LONGER for bound_s, _ in answer.waits]
-    counts = [count for _, count in answer.waits]
+    last = max(place for place, (_, count) in enumerate(answer.waits, 1) if count > 0)
+    waits = answer.waits[:last]
+    names = [duration(bound_s) if math.isfinite(bound_s) else LONGER for bound_s, _ in waits]
+    counts = [count for _, count in waits]
     told = [
         f"{_bounded(name)}: {count_of(count, 'wait')}, {percent(count / total)}"
         for name, count in zip(names, counts, strict=True)
@@ -156,8 +159,8 @@ def waits_plot(answer: Answer) -> Plot | None:
     )
     return Plot(
         "How long the waits were",
-        "Waits for a batch with the present setting, short ones on the left: what costs time is "
-        "on the right.",
+        "Every wait of the training for a batch, short ones on the left: what costs time is on "
+        "the right.",
         "Waits by their length: " + "; ".join(told) + ".",
         (),
         Table(("wait", "how many", "share"), rows),

@@ -223,7 +223,7 @@ def rate_table(answer: Answer) -> Table:
         ("± spread", [_share(each.summary.spread) for each in answer.rates]),
         ("whole epoch, batches/s", [number(r.summary.epoch_batches_per_s) for r in answer.rates]),
         ("waiting", [percent(each.waiting) for each in answer.rates]),
-        ("first batch after", [duration(each.summary.first_batch_s) for each in answer.rates]),
+        ("first batch after", [_first_batch(each) for each in answer.rates]),
         ("memory", [_memory(each.memory_bytes) for each in answer.rates]),
         ("workers busy", [_number(each.busy_workers) for each in answer.rates]),
         ("CPUs used", [_number(each.cpus_used) for each in answer.rates]),
@@ -250,6 +250,12 @@ def _remark(rate: Rate, chosen: tuple[int, float] | None) -> str:
     return ", ".join(told)
 
 
+def _first_batch(rate: Rate) -> str:
+    """Empty for 0, which is written where no epoch's beginning was seen."""
+    first_s = rate.summary.first_batch_s
+    return duration(first_s) if first_s > 0 else ""
+
+
 def _share(share: float | None) -> str:
     return "" if share is None else percent(share)
 
@@ -264,7 +270,8 @@ def _number(value: float | None) -> str:
 
 def first_batch_plot(answer: Answer) -> Plot | None:
     """Time to the first batch by number of workers; None with fewer than two settings."""
-    told = {each: each.summary.first_batch_s for each in answer.rates}
+    timed = [each for each in answer.rates if each.summary.first_batch_s > 0]
+    told = {each: each.summary.first_batch_s for each in timed}
     if len(told) < 2:
         return None
     return _cost_plot(

@@ -29,11 +29,11 @@ NAMES = {
 
 def timeline_plot(answer: Answer) -> Plot | None:
     """A row for the consumer and for each worker; None without a timeline."""
-    spans = answer.timeline[:MOST_SPANS]
+    spans = _some(answer.timeline)
     if not spans:
         return None
     tracks = ordered_tracks(spans)
-    names = list(dict.fromkeys(span.name for span in spans))
+    names = list(dict.fromkeys(span.name for span in spans if span.end_s > span.start_s))
     stretches = _stretches(spans, _meanings(answer))
     layout = {
         "barmode": "overlay",
@@ -47,7 +47,7 @@ def timeline_plot(answer: Answer) -> Plot | None:
         "yaxis": axis(
             type="category",
             categoryorder="array",
-            categoryarray=[shown(track) for track in tracks],
+            categoryarray=[shown(_row(track)) for track in tracks],
             range=[len(tracks) - 0.5, -0.5],
             showgrid=False,
         ),
@@ -58,7 +58,7 @@ def timeline_plot(answer: Answer) -> Plot | None:
         _spoken(spans, tracks),
         tuple(Key("block", *_look(name)) for name in names),
         _totals(spans),
-        figure_json([_trace(name, spans) for name in names], layout),
+        figure_json([_trace(name, spans) for name in names], layout) if names else None,
         90 + 34 * len(tracks),
         stretches,
         ((f"Every stretch ({min(len(spans), MOST_ROWS):,})", _table(spans[:MOST_ROWS])),),
@@ -77,6 +77,10 @@ def ordered_tracks(spans: Sequence[Span]) -> list[str]:
     return sorted({span.track for span in spans}, key=place)
 
 
+def _row(track: str) -> str:
+    return "training" if track == "consumer" else track
+
+
 def _look(name: str) -> tuple[str, str]:
     return NAMES.get(name, ("--order", name))
 
@@ -84,11 +88,11 @@ def _look(name: str) -> tuple[str, str]:
 def _sentence(answer: Answer) -> str:
     told = (
         "Who did what, and when: a good picture has the training's row full of steps. Drag over "
-        "a part to look closer."
+        "a part, or use the buttons, to look closer."
     )
     if len(answer.timeline) > MOST_SPANS:
         told += (
-            f" These are the first {MOST_SPANS:,} of {len(answer.timeline):,} stretches; "
+            f" This is a part of the {len(answer.timeline):,} stretches that were recorded; "
             "stoker tune --trace FILE writes them all."
         )
     return told
@@ -101,7 +105,7 @@ def _trace(name: str, spans: Sequence[Span]) -> dict[str, Any]:
         "type": "bar",
         "orientation": "h",
         "name": shown(name),
-        "y": [shown(span.track) for span in those],
+        "y": [shown(_row(span.track)) for span in those],
         "base": [span.start_s for span in those],
         "x": [span.end_s - span.start_s for span in those],
         "text": [shown(_told(span)) for span in those],
@@ -126,10 +130,24 @@ def _meanings(answer: Answer) -> dict[int, str]:
     return found
 
 
+def _some(spans: Sequence[Span]) -> Sequence[Span]:
+    """At most `MOST_SPANS`: of many, the beginning of each run."""
+    if len(spans) <= MOST_SPANS:
+        return spans
+    runs = _runs_by_count(spans)
+    each = max(1, MOST_SPANS // len(runs))
+    kept = [span for run in runs for span in run[:each]][:MOST_SPANS]
+    return sorted(kept, key=lambda span: span.start_s)
+
+
+def _runs_by_count(spans: Sequence[Span]) -> list[list[Span]]:
+    counts = dict.fromkeys(span.num_workers for span in spans)
+    return [run for n in counts for run in _runs([s for s in spans if s.num_workers == n])]
+
+
 def _stretches(spans: Sequence[Span], meanings: Mapping[int, str]) -> tuple[Stretch, ...]:
     """Where something was seen with a number of workers without a pause; the beginning of each."""
-    counts = dict.fromkeys(span.num_workers for span in spans)
-    runs = [run for count in counts for run in _runs([s for s in spans if s.num_workers == count])]
+    runs = _runs_by_count(spans)
     found = [_stretch(_named(run[0].num_workers, meanings), run[:AT_FIRST]) for run in runs]
     found.sort(key=lambda stretch: stretch.from_s)
     return (*found[:MOST_STRETCHES], _stretch("everything", spans))
@@ -159,7 +177,7 @@ def _stretch(text: str, spans: Sequence[Span]) -> Stretch:
 
 def _spoken(spans: Sequence[Span], tracks: Sequence[str]) -> str:
     begin_s, end_s = min(s.start_s for s in spans), max(s.end_s for s in spans)
-    rows = ", ".join(tracks[:6]) + (", and more" if len(tracks) > 6 else "")
+    rows = ", ".join(map(_row, tracks[:6])) + (", and more" if len(tracks) > 6 else "")
     when = f"from {begin_s:.2f} s to {end_s:.2f} s"
     return f"Timeline of {count_of(len(tracks), 'row')} ({rows}) {when}."
 
@@ -171,7 +189,7 @@ def _totals(spans: Sequence[Span]) -> Table:
         key = (span.num_workers, span.track, span.name)
         groups.setdefault(key, []).append(span.end_s - span.start_s)
     rows = tuple(
-        (str(count), track, _look(name)[1], f"{len(took):,}", duration(sum(took)))
+        (str(count), _row(track), _look(name)[1], f"{len(took):,}", duration(sum(took)))
         for (count, track, name), took in groups.items()
     )
     return Table(("workers", "row", "what", "how often", "together"), rows)
@@ -180,7 +198,7 @@ def _totals(spans: Sequence[Span]) -> Table:
 def _table(spans: Sequence[Span]) -> Table:
     rows = tuple(
         (
-            span.track,
+            _row(span.track),
             _look(span.name)[1],
             "" if span.batch is None else str(span.batch),
             f"{span.start_s:.4f}",

@@ -166,7 +166,9 @@ def train() -> Answer:
             (0.03, 9),
             (0.1, 51),
             (0.3, 37),
-            (math.inf, 1),
+            (1.0, 1),
+            (3.0, 0),
+            (math.inf, 0),
         ),
         remarks=(
             "Each of 3 epochs began with a wait of 460 ms while the workers started; "

@@ -90,10 +90,13 @@ def test_a_program_with_two_loaders() -> None:
 
 
 def test_the_change_can_be_copied() -> None:
-    text = page_html(samples.program())
-    after = re.search(r'id="loader-1-after">(.*?)</span>', text)
-    assert after
-    assert after[1].endswith("num_workers=4, persistent_workers=True)")
+    change = Change("", "train.py", 3, "  a = 1\n  b = 2", "  a = 1\n  b = 3 < 4")
+    reader = read(samples.report(replace(samples.train(), change=change)))
+    assert [attrs.get("data-text") for _, attrs in reader.tags if "data-text" in attrs] == [
+        change.after
+    ]
+    assert reader.texts["del"] == ["-   a = 1", "-   b = 2"]
+    assert reader.texts["ins"] == ["+   a = 1", "+   b = 3 < 4"]
 
 
 def test_the_headings_go_down_a_step_at_a_time() -> None:
@@ -109,7 +112,7 @@ def test_every_id_is_there_once_and_every_link_leads_somewhere() -> None:
     ids = [attrs["id"] for _, attrs in tags if "id" in attrs]
     assert len(ids) == len(set(ids))
     for _, attrs in tags:
-        named = attrs.get("aria-labelledby") or attrs.get("data-for") or attrs.get("data-copy")
+        named = attrs.get("aria-labelledby") or attrs.get("data-for")
         assert named is None or named in ids
         assert (attrs.get("href") or "#").startswith(("#", "data:"))
         assert (attrs.get("href") or "#")[1:] in {*ids, "", "ata:,"}
@@ -211,10 +214,35 @@ def test_other_loaders_and_prefetch_are_lines_of_their_own() -> None:
 
 
 def test_a_long_timeline_is_cut_and_says_so() -> None:
-    spans = tuple(Span("consumer", "step", n, n + 1, n) for n in range(MOST_SPANS + 5))
-    plot = timeline_plot(replace(samples.train(), timeline=spans))
+    spans = [
+        Span("consumer", "step", n, n + 1, n, n * 3 // MOST_SPANS) for n in range(MOST_SPANS + 5)
+    ]
+    plot = timeline_plot(replace(samples.train(), timeline=tuple(spans)))
     assert plot is not None
-    assert "the first 4,000 of 4,005 stretches" in plot.sentence
+    assert "a part of the 4,005 stretches" in plot.sentence
+    assert {row[0] for row in plot.table.rows} == {"0", "1", "2", "3"}
+    assert sum(int(row[3].replace(",", "")) for row in plot.table.rows) <= MOST_SPANS
+
+
+def test_moments_are_told_but_not_drawn() -> None:
+    moments = (Span("consumer", "replay", 1.0, 1.0), Span("consumer", "replay", 2.0, 2.0))
+    plot = timeline_plot(replace(samples.train(), timeline=moments))
+    assert plot is not None
+    assert plot.figure is None
+    assert plot.table.rows[0][3] == "2"
+
+
+def test_parts_that_are_the_same_are_drawn_once() -> None:
+    answer = samples.validation()
+    plots = view(replace(answer, best_parts=answer.parts), 1).further
+    assert len(plots[0].table.rows) == len(view(answer, 1).further[0].table.rows)
+
+
+def test_a_first_batch_that_nobody_saw_is_left_out() -> None:
+    unseen = samples.rate(9, 12.0, first_s=0.0)
+    answer = replace(samples.validation(), rates=(*samples.validation().rates, unseen))
+    plot = view(answer, 1).beside[0]
+    assert [row[0] for row in plot.table.rows] == ["1", "2", "3"]
 
 
 def test_workers_stand_in_the_order_of_their_numbers() -> None:

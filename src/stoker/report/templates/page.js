@@ -19,6 +19,8 @@
     const { data, layout } = coloured(figure, "", style);
     const now = chart.layout && chart.layout.xaxis;
     if (now && now.range && layout.xaxis.fixedrange === false) layout.xaxis.range = now.range;
+    // On a touch screen a finger on a plot moves the page; the buttons move the plot.
+    if (matchMedia("(pointer: coarse)").matches) layout.dragmode = false;
     const config = { displayModeBar: false, responsive: true, doubleClick: "reset" };
     return Plotly.react(chart, data, layout, config);
   }
@@ -44,14 +46,13 @@
   }
 
   function copy(button) {
-    const source = document.getElementById(button.dataset.copy);
     const said = button.textContent;
-    const selected = () => getSelection().selectAllChildren(source);
+    const selected = () => getSelection().selectAllChildren(button.parentElement.querySelector("pre"));
     const done = () => {
       button.textContent = "Copied";
       setTimeout(() => { button.textContent = said; }, 1500);
     };
-    if (navigator.clipboard) navigator.clipboard.writeText(source.textContent).then(done, selected);
+    if (navigator.clipboard) navigator.clipboard.writeText(button.dataset.text).then(done, selected);
     else selected();
   }
 
