@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal
 
 from rich.table import Table
 
@@ -16,31 +16,30 @@ from benchmarks.scripts.figures import LEAST_SHARE, MOST_OF_SWEEP, MOST_S, Row
 
 COLUMNS = (
     "script",
-    "loader",
+    "line",
     "best",
     "fewest",
     "answer",
     "share",
-    "tune",
-    "sweep",
-    "ratio",
+    "time",
     "reached",
 )
-LEFT = ("script", "loader", "reached")
+LEFT = ("script", "line", "reached")
 KEY = (
-    "loader: the line that makes it. best: the number of workers with the highest rate in the "
-    f"sweeps, and its batches/s. fewest: that come within {1 - LEAST_SHARE:.0%} of it. answer: "
-    "what stoker tune says without a sweep; share: its rate in the sweeps, of the best. tune, "
-    "sweep: seconds from the start of stoker tune to its end, the program's own start included; "
-    f"ratio: of the two. reached: a share of at least {LEAST_SHARE:.0%}, no more workers than "
-    f"the fewest, in at most {MOST_S:g} s or {MOST_OF_SWEEP:.0%} of a sweep."
+    "line: the one that makes the loader. best: the count with the highest rate in the sweeps, "
+    f"and its batches/s. fewest: that come within {1 - LEAST_SHARE:.0%} of it. answer: what "
+    "stoker tune says without a sweep; share: its rate in the sweeps, of the best. time: of "
+    "stoker tune from start to end, the program's own start included, and of a sweep. reached: "
+    f"a share of at least {LEAST_SHARE:.0%}, no more workers than the fewest, in at most "
+    f"{MOST_S:g} s or {MOST_OF_SWEEP:.0%} of a sweep."
 )
 
 
 def table(rows: Sequence[Row]) -> Table:
     result = Table(title="The answer for whole programs beside exhaustive sweeps")
     for column in COLUMNS:
-        result.add_column(column, justify="left" if column in LEFT else "right")
+        side: Literal["left", "right"] = "left" if column in LEFT else "right"
+        result.add_column(column, justify=side, no_wrap=column == LEFT[0])
     for row in rows:
         result.add_row(*_cells(row))
     return result
@@ -84,14 +83,12 @@ def _row_facts(row: Row) -> dict[str, Any]:
 def _cells(row: Row) -> list[str]:
     return [
         row.program,
-        row.loader or "-",
+        row.loader.removeprefix(f"{row.program}.py:") or "-",
         _best(row),
         _or_dash(row.fewest, "d"),
         _or_dash(row.answer, "d"),
         _or_dash(row.share, ".1%"),
-        f"{row.tune_s:.1f} s",
-        "-" if row.sweep_s is None else f"{row.sweep_s:.0f} s",
-        _or_dash(row.of_sweep, ".1%"),
+        _time(row),
         ", ".join(row.missed()) or "yes",
     ]
 
@@ -102,6 +99,12 @@ def _best(row: Row) -> str:
     figure = Figure.of(row.rates(row.best))
     spread = "" if figure.spread is None else f" ±{figure.spread:.0%}"
     return f"{row.best}: {figure.per_s:,.{0 if figure.per_s >= 1000 else 1}f}{spread}"
+
+
+def _time(row: Row) -> str:
+    if row.sweep_s is None:
+        return f"{row.tune_s:.1f} s"
+    return f"{row.tune_s:.1f} of {row.sweep_s:.0f} s, {row.of_sweep:.0%}"
 
 
 def _or_dash(value: float | None, form: str) -> str:

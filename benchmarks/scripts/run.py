@@ -20,6 +20,7 @@ from benchmarks.scripts.figures import Row, Run, Seen, rows
 from benchmarks.scripts.plan import Program
 
 PATIENCE_S = 900.0
+SWEEP_S = 400.0  # more than the counts of two loaders take
 _TAIL = 600  # characters of what a failed run wrote last
 
 
@@ -48,7 +49,8 @@ def tune(program: Program, counts: Sequence[int] = ()) -> Run:
         folder = Path(name)
         answer = folder / "answer.json"
         (folder / "here").mkdir()
-        options = ["--workers", ",".join(map(str, counts))] if counts else []
+        sweep = ["--budget", f"{SWEEP_S:g}", "--workers", ",".join(map(str, counts))]
+        options = sweep if counts else []
         command = [sys.executable, "-m", "stoker", "tune", *options, "--json", str(answer)]
         began = time.perf_counter()
         wrote = _run([*command, *program.command()], program.environment, folder)
