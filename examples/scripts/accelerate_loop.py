@@ -1,7 +1,7 @@
 """Tabular regression with accelerate. All rows are in memory.
 
-    python accelerate_loop.py
-    accelerate launch --cpu accelerate_loop.py --num_epochs 100
+python accelerate_loop.py
+accelerate launch --cpu accelerate_loop.py --num_epochs 100
 """
 
 import argparse
@@ -26,7 +26,7 @@ def training_function(args):
     train_dataloader = get_dataloader(args.rows, 32, args.batch_size)
 
     model = nn.Sequential(
-        nn.Linear(32, 1024), nn.GELU(), nn.Linear(1024, 1024), nn.GELU(), nn.Linear(1024, 1)
+        nn.Linear(32, 512), nn.GELU(), nn.Linear(512, 512), nn.GELU(), nn.Linear(512, 1)
     )
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)
     lr_scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(
@@ -55,7 +55,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--num_epochs", type=int, default=2)
     parser.add_argument("--batch_size", type=int, default=64)
-    parser.add_argument("--rows", type=int, default=20000)
+    parser.add_argument("--rows", type=int, default=12800)
     parser.add_argument("--lr", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=42)
     training_function(parser.parse_args())

@@ -1,7 +1,7 @@
 """Conditional GAN on Fashion-MNIST. Two loaders: real images, and (noise, class) pairs.
 
-    python gan.py
-    python gan.py --n_epochs 40
+python gan.py
+python gan.py --n_epochs 40
 """
 
 import argparse
@@ -16,10 +16,10 @@ from torch.utils.data import DataLoader, Dataset
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--n_epochs", type=int, default=1, help="number of epochs of training")
-parser.add_argument("--batch_size", type=int, default=64, help="size of the batches")
+parser.add_argument("--batch_size", type=int, default=32, help="size of the batches")
 parser.add_argument("--lr", type=float, default=0.0002, help="adam: learning rate")
 parser.add_argument("--latent_dim", type=int, default=64, help="dimensionality of the latent space")
-parser.add_argument("--n_images", type=int, default=4096)
+parser.add_argument("--n_images", type=int, default=1280)
 parser.add_argument("--n_cpu", type=int, default=0, help="cpu threads for batch generation")
 opt = parser.parse_args()
 
@@ -57,19 +57,19 @@ class Generator(nn.Module):
     def __init__(self):
         super().__init__()
         self.embed = nn.Embedding(10, 16)
-        self.fc = nn.Linear(opt.latent_dim + 16, 64 * 8 * 8)
+        self.fc = nn.Linear(opt.latent_dim + 16, 32 * 8 * 8)
         self.conv = nn.Sequential(
-            nn.BatchNorm2d(64),
-            nn.ConvTranspose2d(64, 32, 4, stride=2, padding=1),
             nn.BatchNorm2d(32),
+            nn.ConvTranspose2d(32, 16, 4, stride=2, padding=1),
+            nn.BatchNorm2d(16),
             nn.LeakyReLU(0.2),
-            nn.ConvTranspose2d(32, 1, 4, stride=2, padding=1),
+            nn.ConvTranspose2d(16, 1, 4, stride=2, padding=1),
             nn.Tanh(),
         )
 
     def forward(self, z, label):
         h = self.fc(torch.cat([z, self.embed(label)], dim=1))
-        return self.conv(h.view(-1, 64, 8, 8))
+        return self.conv(h.view(-1, 32, 8, 8))
 
 
 class Discriminator(nn.Module):
@@ -77,12 +77,12 @@ class Discriminator(nn.Module):
         super().__init__()
         self.embed = nn.Embedding(10, 32 * 32)
         self.conv = nn.Sequential(
-            nn.Conv2d(2, 32, 4, stride=2, padding=1),
+            nn.Conv2d(2, 16, 4, stride=2, padding=1),
             nn.LeakyReLU(0.2),
-            nn.Conv2d(32, 64, 4, stride=2, padding=1),
+            nn.Conv2d(16, 32, 4, stride=2, padding=1),
             nn.LeakyReLU(0.2),
             nn.Flatten(),
-            nn.Linear(64 * 8 * 8, 1),
+            nn.Linear(32 * 8 * 8, 1),
         )
 
     def forward(self, img, label):

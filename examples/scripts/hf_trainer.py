@@ -33,7 +33,7 @@ FILLER = (
 class WordPiece:
     """Greedy longest match first, as in BERT."""
 
-    def __init__(self, words, max_length=128):
+    def __init__(self, words, max_length=64):
         pieces = set(string.ascii_lowercase) | {"##" + c for c in string.ascii_lowercase}
         for word in words:
             for start in range(0, len(word), 3):
@@ -80,7 +80,7 @@ class Reviews(Dataset):
             label = rng.randint(0, 1)
             words = rng.choices(FILLER, k=rng.randint(120, 260))
             for _ in range(6):
-                words.insert(rng.randint(0, 30), rng.choice(GOOD if label else BAD))
+                words.insert(rng.randint(0, 15), rng.choice(GOOD if label else BAD))
             self.texts.append(" ".join(words).capitalize() + ".")
             self.labels.append(label)
 
@@ -95,7 +95,7 @@ class Reviews(Dataset):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--max_steps", type=int, default=80)
+    parser.add_argument("--max_steps", type=int, default=60)
     parser.add_argument("--per_device_train_batch_size", type=int, default=8)
     parser.add_argument("--learning_rate", type=float, default=5e-4)
     args = parser.parse_args()
@@ -111,7 +111,7 @@ def main():
         num_hidden_layers=2,
         num_attention_heads=2,
         intermediate_size=128,
-        max_position_embeddings=128,
+        max_position_embeddings=64,
         num_labels=2,
     )
     model = BertForSequenceClassification(config)

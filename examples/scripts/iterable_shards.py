@@ -81,7 +81,7 @@ def main():
     ap.add_argument("--epochs", type=int, default=1)
     ap.add_argument("--batch-size", type=int, default=32)
     ap.add_argument("--workers", type=int, default=2)
-    ap.add_argument("--shards", type=int, default=12)
+    ap.add_argument("--shards", type=int, default=8)
     args = ap.parse_args()
 
     model = nn.Sequential(

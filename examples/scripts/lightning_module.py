@@ -1,7 +1,7 @@
 """Lightning version of the Fashion-MNIST classifier.
 
-    python lightning_module.py
-    python lightning_module.py --max_epochs 20 --batch_size 128
+python lightning_module.py
+python lightning_module.py --max_epochs 20 --batch_size 128
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ DATA_DIR = Path(__file__).resolve().parents[1] / "data" / "fashion-mnist"
 class FashionMNIST(Dataset):
     def __init__(self, data_dir: str | Path):
         with gzip.open(Path(data_dir) / "t10k-images-idx3-ubyte.gz", "rb") as f:
-            self.images = np.frombuffer(f.read(), np.uint8, offset=16).reshape(-1, 1, 28, 28).copy()
+            images = np.frombuffer(f.read(), np.uint8, offset=16).reshape(-1, 1, 28, 28).copy()
+        # small enough to keep all of it as floats
+        self.images = (torch.from_numpy(images).float().div(255) - 0.286) / 0.353
         with gzip.open(Path(data_dir) / "t10k-labels-idx1-ubyte.gz", "rb") as f:
             self.labels = np.frombuffer(f.read(), np.uint8, offset=8).astype(np.int64)
 
@@ -31,8 +33,7 @@ class FashionMNIST(Dataset):
         return len(self.labels)
 
     def __getitem__(self, index):
-        image = torch.from_numpy(self.images[index]).float().div(255)
-        return (image - 0.286) / 0.353, self.labels[index]
+        return self.images[index], self.labels[index]
 
 
 class FashionDataModule(L.LightningDataModule):
@@ -42,8 +43,8 @@ class FashionDataModule(L.LightningDataModule):
 
     def setup(self, stage=None):
         full = FashionMNIST(self.hparams.data_dir)
-        full, _ = random_split(full, [4800, len(full) - 4800])
-        self.train_set, self.val_set = random_split(full, [4096, 704])
+        full, _ = random_split(full, [3520, len(full) - 3520])
+        self.train_set, self.val_set = random_split(full, [3200, 320])
 
     def train_dataloader(self):
         return DataLoader(
@@ -59,7 +60,7 @@ class FashionDataModule(L.LightningDataModule):
 
 
 class LitClassifier(L.LightningModule):
-    def __init__(self, width=32, lr=1e-3):
+    def __init__(self, width=16, lr=1e-3):
         super().__init__()
         self.save_hyperparameters()
         self.net = nn.Sequential(
@@ -91,7 +92,9 @@ class LitClassifier(L.LightningModule):
 
     def on_validation_epoch_end(self):
         if not self.trainer.sanity_checking:
-            print(f"epoch {self.current_epoch}: val_acc={self.trainer.callback_metrics['val_acc']:.3f}")
+            print(
+                f"epoch {self.current_epoch}: val_acc={self.trainer.callback_metrics['val_acc']:.3f}"
+            )
 
     def configure_optimizers(self):
         return torch.optim.Adam(self.parameters(), lr=self.hparams.lr)

@@ -39,14 +39,14 @@ class Blobs(Dataset):
 
 torch.manual_seed(42)
 
-train_loader = DataLoader(Blobs(1280), batch_size=batch_size, shuffle=True)
+train_loader = DataLoader(Blobs(960), batch_size=batch_size, shuffle=True)
 
 model = nn.Sequential(
-    nn.Conv2d(1, 16, 3, stride=2, padding=1),
+    nn.Conv2d(1, 8, 3, stride=2, padding=1),
+    nn.ReLU(),
+    nn.Conv2d(8, 16, 3, stride=2, padding=1),
     nn.ReLU(),
     nn.Conv2d(16, 32, 3, stride=2, padding=1),
-    nn.ReLU(),
-    nn.Conv2d(32, 32, 3, stride=2, padding=1),
     nn.ReLU(),
     nn.AdaptiveAvgPool2d(1),
     nn.Flatten(),

@@ -1,7 +1,7 @@
 """Fashion-MNIST, a small CNN and lots of augmentation. Nothing fancy.
 
-    python plain_loop.py
-    python plain_loop.py --epochs 30 --lr 0.01 --workers 2
+python plain_loop.py
+python plain_loop.py --epochs 30 --lr 0.01 --workers 2
 """
 
 import argparse
@@ -91,7 +91,7 @@ def main():
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--epochs", type=int, default=1)
-    parser.add_argument("--limit", type=int, default=3200, help="use only the first N images")
+    parser.add_argument("--limit", type=int, default=1920, help="use only the first N images")
     parser.add_argument("--lr", type=float, default=0.05)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--seed", type=int, default=1)

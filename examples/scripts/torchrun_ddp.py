@@ -1,7 +1,7 @@
 """Minimal DistributedDataParallel training on CPU (gloo).
 
-    python -m torch.distributed.run --nproc-per-node 2 torchrun_ddp.py
-    python -m torch.distributed.run --nproc-per-node 2 torchrun_ddp.py --total_epochs 50
+python -m torch.distributed.run --nproc-per-node 2 torchrun_ddp.py
+python -m torch.distributed.run --nproc-per-node 2 torchrun_ddp.py --total_epochs 50
 """
 
 import argparse
@@ -20,7 +20,7 @@ from torch.utils.data.distributed import DistributedSampler
 class Galaxies(Dataset):
     """Makes spirals with one, two, three or four arms, slowly."""
 
-    def __init__(self, size=2048, pixels=64):
+    def __init__(self, size=1536, pixels=64):
         self.size = size
         axis = np.linspace(-1, 1, pixels)
         self.x, self.y = np.meshgrid(axis, axis)

@@ -48,15 +48,16 @@ class Discs(Dataset):
 
 def make_model():
     def block(i, o):
-        return nn.Sequential(nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.ReLU(inplace=True))
+        return nn.Sequential(
+            nn.Conv2d(i, o, 3, padding=1), nn.BatchNorm2d(o), nn.ReLU(inplace=True)
+        )
 
     return nn.Sequential(
-        block(1, 12),
-        nn.MaxPool2d(2),
-        block(12, 24),
-        block(24, 12),
+        nn.Conv2d(1, 8, 4, stride=2, padding=1),
+        block(8, 12),
+        block(12, 8),
         nn.Upsample(scale_factor=2, mode="bilinear"),
-        nn.Conv2d(12, 1, 1),
+        nn.Conv2d(8, 1, 1),
     )
 
 
@@ -84,7 +85,7 @@ def main():
     criterion = nn.BCEWithLogitsLoss()
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)
     train_loader = DataLoader(
-        Discs(1600), batch_size=args.batch_size, shuffle=True, num_workers=args.workers
+        Discs(800), batch_size=args.batch_size, shuffle=True, num_workers=args.workers
     )
 
     for epoch in range(args.epochs):
@@ -98,7 +99,7 @@ def main():
             if i % 25 == 0:
                 print(f"Epoch: [{epoch}][{i}/{len(train_loader)}]  Loss {loss.item():.4f}")
 
-        val_loader = DataLoader(Discs(240, train=False), batch_size=24)
+        val_loader = DataLoader(Discs(144, train=False), batch_size=24)
         iou = validate(val_loader, model)
         print(f" * IoU {iou:.3f}  (epoch took {time.time() - end:.1f}s)")
         if iou > best_iou:
