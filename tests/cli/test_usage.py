@@ -79,7 +79,7 @@ class TestFullDisk:
         self, stoker: Stoker, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         monkeypatch.setattr(sweep, "_measure", lambda request: (invent(), 0))
-        assert stoker("tune", "x.py:loader", "--json", "/dev/full") == 1
+        assert stoker("tune", "x.py:loader", "--exhaustive", "--json", "/dev/full") == 1
         told = capsys.readouterr()
         assert "Can't write '/dev/full': No space left on device" in told.err
         assert "Use num_workers=2" in told.out
@@ -94,7 +94,9 @@ class TestFullDisk:
         monkeypatch.setattr(sweep, "_measure", lambda request: (invent(), 0))
         with open("/dev/full", "w", encoding="utf-8") as full:
             monkeypatch.setattr("sys.stdout", full)
-            code = stoker("tune", "x.py:loader", "--json", str(tmp_path / "result.json"))
+            code = stoker(
+                "tune", "x.py:loader", "--exhaustive", "--json", str(tmp_path / "result.json")
+            )
         assert code == 1
         assert "No space left" in capsys.readouterr().err
         assert (tmp_path / "result.json").read_text().startswith("{")
@@ -107,7 +109,7 @@ def test_standard_output_without_unicode_gets_the_table_and_no_chart(
     path = tmp_path / "out.txt"
     with open(path, "w", encoding="ascii") as stream:
         monkeypatch.setattr("sys.stdout", stream)
-        assert stoker("tune", "x.py:loader") == 0
+        assert stoker("tune", "x.py:loader", "--exhaustive") == 0
     told = path.read_text(encoding="ascii")
     assert "Use num_workers=2" in told
     assert "812" in told

@@ -80,7 +80,7 @@ def told_if_failed(write: Callable[[], None]) -> bool:
 def show(report: Report, outputs: Outputs) -> bool:
     """Print the report and its failures; whether that could be done."""
     stream = sys.stderr if outputs.json == STDOUT else sys.stdout
-    printed = told_if_failed(lambda: _print(report, stream))
+    printed = told_if_failed(lambda: _print(report, stream)) if report.answers else True
     for failure in grouped(report.failures):
         text = f"Error: {failure_text(failure)}\n"
         printed &= told_if_failed(partial(write_stream, sys.stderr, text))

@@ -16,8 +16,9 @@ class _TargetOrProgram(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.allow_interspersed_args = False
-        words = self.make_parser(ctx).parse_args(args=list(args))[0].get("words") or ()
-        ctx.allow_interspersed_args = bool(words) and is_target(words[0])
+        words = self.make_parser(ctx).parse_args(args=list(args))[0].get("words")
+        first = words[0] if isinstance(words, tuple) and words else ""
+        ctx.allow_interspersed_args = is_target(first)
         return super().parse_args(ctx, args)
 
 
