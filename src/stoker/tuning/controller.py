@@ -15,7 +15,9 @@ from dataclasses import dataclass, replace
 
 from stoker.feed.window import Window
 from stoker.tuning import explained
+from stoker.tuning.belief import Belief
 from stoker.tuning.decision import Bounds, Decision
+from stoker.tuning.known import Known
 from stoker.tuning.seek import (
     AGAIN,
     FEWER,
@@ -28,7 +30,7 @@ from stoker.tuning.seek import (
     seek,
 )
 from stoker.tuning.seen import FED, Seen, Step, inflated
-from stoker.tuning.visits import Visit, measurable, other_work
+from stoker.tuning.visits import COMPARED, Visit, measurable, other_work
 from stoker.tuning.wording import workers
 
 CPUS_CHANGED = 1.5
@@ -62,9 +64,13 @@ class Controller:
 
     Feed it every clean window with `observe`; perform the decision; tell what came of it with
     `changed`. It keeps no clock: times are what windows last.
+
+    Args:
+        known: Where to begin; None where nothing is known of the work.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, known: Known | None = None) -> None:
+        self._belief = Belief(known)
         self._workers = 0
         self._visits: dict[int, Visit] = {}
         self._settled: _Settled | None = None
@@ -95,6 +101,11 @@ class Controller:
             self._changes += 1
             self._settled = None
             self._told = None
+
+    def begin(self, bounds: Bounds) -> Decision | None:
+        """What to do at the first batch, before there is a window; None: nothing is known."""
+        step = self._belief.first(self._workers, self._bounded(bounds))
+        return self._decide(step) if step else None
 
     def cannot_exceed(self, count: int, why: str) -> None:
         """More workers than this cannot be had; `why` ends "the most that ... allows"."""
@@ -145,6 +156,8 @@ class Controller:
         self._spent_s += window.seconds
         cpus = max(bounds.cpus, 0.01)
         if self._cpus is None or not 1 / CPUS_CHANGED < cpus / self._cpus < CPUS_CHANGED:
+            if self._cpus is not None:
+                self._belief.forget()
             self._cpus = cpus
             self._reopen(0)
         visit = self._visits.setdefault(self._workers, Visit(self._workers))
@@ -155,6 +168,7 @@ class Controller:
             del self._visits[0]
         if other_work(self._settled.base if self._settled else None, list(visit.windows)):
             self._floor = 0
+            self._belief.forget()
             self._reopen(2)
 
     def _reopen(self, keep: int) -> None:
@@ -173,7 +187,9 @@ class Controller:
             self._told = self._workers  # by the decision that led here
             return self._settle(arrived)
         seen = Seen(self._visits, self._workers, bounds, self._spent_s, self._changes, self._floor)
-        step = seek(seen)
+        step = self._belief.step(seen)
+        if step is None and not self._belief.waits(seen):
+            step = seek(seen)
         if step is None:
             return None
         self._final = step if step.final else None
@@ -203,12 +219,22 @@ class Controller:
         recent = Visit.of(self._workers, settled.recent)
         if recent.count < FEWER_WINDOWS or recent.seconds < FEWER_S:
             return None
+        if self._belief.holds and not settled.fed:
+            return self._look_after_all(settled, bounds)
         if self._needs_more(settled, recent, bounds):
             self._quiet_s *= 2
             self._floor = self._workers + 1 if self._workers else 0
             self._reopen(AGREEING)
             return self._find(bounds)
         return self._lower(recent, bounds) if settled.fed else None
+
+    def _look_after_all(self, settled: _Settled, bounds: Bounds) -> Decision | None:
+        """A number that was believed and not searched for is searched for in the end."""
+        if not self._belief.over(settled.seconds):
+            return None
+        self._belief.forget()
+        self._reopen(COMPARED)
+        return self._find(bounds)
 
     def _needs_more(self, settled: _Settled, recent: Visit, bounds: Bounds) -> bool:
         """Whether a consumer that was fed waits now, or workers are worth it that were not."""
