@@ -50,7 +50,7 @@ class Entry:
         fingerprint: Of the data set and the work; see `stoker.tuning.fingerprint`.
         machine: Digest of the machine; see `stoker.host.identity`.
         num_workers: The recommended number.
-        batches_per_s: What the consumer got with it; None when not known.
+        batches_per_s: What the consumer got with it; above 0.
         step_s: The consumer's own time for a batch; None when not known.
         waiting: Share of the time that the consumer waited; None when not known.
         when: Day of the measurement, ISO 8601.
@@ -61,7 +61,7 @@ class Entry:
     fingerprint: str
     machine: str
     num_workers: int
-    batches_per_s: float | None
+    batches_per_s: float
     step_s: float | None
     waiting: float | None
     when: str
@@ -219,8 +219,9 @@ def _entry_in(told: Any) -> Entry | None:
     count = values["num_workers"]
     if type(count) is not int or not 0 <= count <= _MOST_WORKERS:
         return None
-    measured = {name: values[name] for name in ("batches_per_s", "step_s", "waiting")}
-    if not all(_is_measure(value) for value in measured.values()):
+    if not all(_is_measure(values[name]) for name in ("batches_per_s", "step_s", "waiting")):
+        return None
+    if not values["batches_per_s"]:
         return None
     try:
         datetime.date.fromisoformat(values["when"])
@@ -259,7 +260,8 @@ def remember(
     from stoker.host.identity import machine_digest
 
     advice = answer.advice
-    if advice is None or not fingerprint:
+    rate_per_s = _finite(advice.batches_per_s) if advice else None
+    if advice is None or not rate_per_s or not fingerprint:
         return
     best = [rate for rate in answer.rates if rate.summary.num_workers == advice.num_workers]
     Answers.of_user().keep(
@@ -267,7 +269,7 @@ def remember(
             fingerprint=fingerprint,
             machine=machine_digest() if machine is None else machine,
             num_workers=advice.num_workers,
-            batches_per_s=_finite(advice.batches_per_s),
+            batches_per_s=rate_per_s,
             step_s=_finite(answer.step_s),
             waiting=_finite(best[0].waiting if best else None),
             when=datetime.date.today().isoformat(),

@@ -188,7 +188,9 @@ class Controller:
             return self._settle(arrived)
         seen = Seen(self._visits, self._workers, bounds, self._spent_s, self._changes, self._floor)
         step = self._belief.step(seen)
-        if step is None and not self._belief.waits(seen):
+        if self._belief.failed:
+            self._visits = {}
+        elif step is None and not self._belief.waits(self._workers):
             step = seek(seen)
         if step is None:
             return None
@@ -219,7 +221,7 @@ class Controller:
         recent = Visit.of(self._workers, settled.recent)
         if recent.count < FEWER_WINDOWS or recent.seconds < FEWER_S:
             return None
-        if self._belief.holds and not settled.fed:
+        if self._belief.holds and not self._workers:
             return self._look_after_all(settled, bounds)
         if self._needs_more(settled, recent, bounds):
             self._quiet_s *= 2
@@ -229,7 +231,7 @@ class Controller:
         return self._lower(recent, bounds) if settled.fed else None
 
     def _look_after_all(self, settled: _Settled, bounds: Bounds) -> Decision | None:
-        """A number that was believed and not searched for is searched for in the end."""
+        """A main process that was believed to do is looked at as any other in the end."""
         if not self._belief.over(settled.seconds):
             return None
         self._belief.forget()

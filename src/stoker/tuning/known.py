@@ -8,17 +8,10 @@ from stoker.tuning.decision import Bounds
 from stoker.tuning.visits import Visit
 from stoker.tuning.wording import number, workers
 
-HOLDS, EXCEEDS = 0.96, 1.15
-"""Shares of the kept rate between which a measured one is the same work: where it is lower,
-another number may be best, and where it is higher it is other work."""
-FAR = 0.2
-"""A rate that is so much off, of two windows, is another."""
 SAME_STEP = 1.2
 """Times by which the consumer's step may differ from the kept one."""
 NO_STEP = 0.05
 """Share of the time between two batches below which a difference of the step is none."""
-WINDOWS, MOST_WINDOWS = 4, 8
-"""Windows before a number is believed, and those after which it no longer is."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +21,7 @@ class Known:
     Attributes:
         workers: The number that was found best.
         when: The day, as "2026-12-01".
-        batches_per_s: What the consumer got with it; None when not known.
+        batches_per_s: What the consumer got with it; above 0.
         step_s: The consumer's own time for a batch; None when not known.
         waiting: Share of the time that the consumer waited with it; None when not known.
         start_method: How the processes were started; empty when not known.
@@ -36,7 +29,7 @@ class Known:
 
     workers: int
     when: str
-    batches_per_s: float | None = None
+    batches_per_s: float
     step_s: float | None = None
     waiting: float | None = None
     start_method: str = ""
@@ -45,24 +38,12 @@ class Known:
         """The number, as far as it is allowed now."""
         return max(bounds.least, min(self.workers, bounds.workers))
 
-    def holds(self, visit: Visit) -> bool | None:
-        """Whether the work is what it was then, by its rate and step; None: too early to tell.
+    def share(self, visit: Visit) -> float:
+        """The measured rate, as a share of the one that was kept."""
+        return visit.rate_per_s / self.batches_per_s
 
-        Args:
-            visit: What was measured with this number.
-        """
-        if not self.batches_per_s:
-            return False
-        if visit.count < 2:
-            return None
-        share = visit.rate_per_s / self.batches_per_s
-        if not HOLDS - FAR < share < EXCEEDS + FAR or not self._same_step(visit):
-            return False
-        if visit.count < WINDOWS:
-            return None
-        return HOLDS < share < EXCEEDS or (None if visit.count < MOST_WINDOWS else False)
-
-    def _same_step(self, visit: Visit) -> bool:
+    def same_step(self, visit: Visit) -> bool:
+        """Whether the consumer takes as long for a batch as it did then."""
         if self.step_s is None:
             return True
         shorter_s, longer_s = sorted((self.step_s, visit.away_each_s))
@@ -83,8 +64,14 @@ class Known:
 
     def confirmed(self, visit: Visit) -> str:
         """Why the number stays, where it holds."""
-        kept = number(self.batches_per_s or 0.0)
         return (
             f"{workers(visit.workers)}: {number(visit.rate_per_s)} batches/s, and `stoker tune` "
-            f"found {kept} to be the best on {self.when}"
+            f"found {number(self.batches_per_s)} to be the best on {self.when}"
+        )
+
+    def contradicted(self, visit: Visit) -> str:
+        """Why the number is found anew, where the rate is another."""
+        return (
+            f"{workers(visit.workers)} gave {number(visit.rate_per_s)} batches/s, not the "
+            f"{number(self.batches_per_s)} that `stoker tune` found on {self.when}"
         )
