@@ -24,11 +24,11 @@ HOLDS, EXCEEDS = 0.95, 1.15
 another number may be best, and where it is higher it is other work."""
 FAR = 0.2
 """A rate that is by so much more off than that is another."""
-WINDOWS, MOST_WINDOWS = 4, 8
+WINDOWS, MOST_WINDOWS = 4, 12
 """Windows before a number is believed, and those after which it no longer is."""
-CROWDED = 2.0
+CROWDED = 3.0
 """Times the workers that the CPUs can serve, beyond which no search has ended."""
-VAGUE = 0.045
+VAGUE = 0.06
 """Standard error of a rate from which on it agrees with another by chance."""
 FIRST = 1
 """Changes after which the usual search knows more than the answer."""
@@ -81,11 +81,11 @@ class Belief:
             self.forget()  # It can't be had, or whether fewer would do shows at once.
         elif _is_far(known, seen):
             return self._away(known, seen)
-        elif _is_near(known, seen):
+        elif _is_near(known, seen) and not _is_odd(seen):
             self.holds = True
             figures = explained.figures(seen.visit)
             return Step(seen.here, known.confirmed(seen.visit), figures, final=True)
-        elif seen.visit.count >= MOST_WINDOWS:
+        elif seen.visit.count >= MOST_WINDOWS or _is_odd(seen):
             self.forget()
         return None
 
@@ -109,16 +109,18 @@ class Belief:
 
 
 def _is_far(known: Known, seen: Seen) -> bool:
-    """Whether each window shows another rate, or the closed form that it can't be the best."""
-    visit = seen.visit
-    if visit.count < (2 if seen.here else WINDOWS):
+    """Whether each window shows another rate."""
+    if seen.visit.count < (2 if seen.here else WINDOWS):
         return False
-    if seen.here == 0:
-        odd = gain_with(seen, first_number(seen)) > THREADS
-    else:
-        odd = seen.here > CROWDED * keeping_busy(seen.bounds.cpus, seen.cpu)
-    shares = [window.rate_per_s / known.batches_per_s for window in visit.windows]
-    return odd or max(shares) < HOLDS - FAR or min(shares) > EXCEEDS + FAR
+    shares = [window.rate_per_s / known.batches_per_s for window in seen.visit.windows]
+    return max(shares) < HOLDS - FAR or min(shares) > EXCEEDS + FAR
+
+
+def _is_odd(seen: Seen) -> bool:
+    """Whether the closed form says that the number can't be the best."""
+    if seen.here:
+        return seen.here > CROWDED * keeping_busy(seen.bounds.cpus, seen.cpu)
+    return seen.visit.count >= WINDOWS and gain_with(seen, first_number(seen)) > THREADS
 
 
 def _is_near(known: Known, seen: Seen) -> bool:

@@ -32,7 +32,7 @@ from typing import Any
 from stoker.host.ranks import ranks_on_node
 
 _FORMAT = "1"
-_MOST_NODES, _MOST_DEPTH = 300, 6
+_MOST_NODES, _MOST_DEPTH = 200, 6
 _MOST_ATTRIBUTES = 64
 _SHORT = 16
 """A container with more entries than that is data; with fewer it may be settings."""
@@ -81,6 +81,7 @@ class _Look:
     """What was seen, and what is still to be looked at: the nearest first."""
 
     def __init__(self) -> None:
+        self._nodes = 0
         self._seen: list[str] = []
         self._left: deque[tuple[str, Any, int]] = deque()
         # With the objects themselves: were one freed, another could have its number.
@@ -98,14 +99,18 @@ class _Look:
 
     def add(self, name: str, value: Any, depth: int) -> None:
         """Something inside."""
-        if depth <= _MOST_DEPTH and len(self._left) < _MOST_NODES:
+        if depth <= _MOST_DEPTH and self._nodes < _MOST_NODES:
+            self._nodes += 1
             self._left.append((name, value, depth))
 
     def enters(self, value: Any) -> bool:
-        """Whether to look inside: once, and into no more than so many."""
-        number, _ = self._met.setdefault(id(value), (len(self._met), value))
-        self.saw(number)
-        return number == len(self._met) - 1 and len(self._met) <= _MOST_NODES
+        """Whether to look inside: once."""
+        met = self._met.get(id(value))
+        if met is None:
+            self._met[id(value)] = len(self._met), value
+            return True
+        self.saw(met[0])
+        return False
 
     def digest(self) -> str:
         text = "".join(self._seen).encode(errors="surrogatepass")
@@ -114,7 +119,11 @@ class _Look:
 
 def _see(name: str, value: Any, depth: int, look: _Look) -> None:
     kind = type(value)  # `isinstance` would ask `value.__class__` as well
-    look.saw(name, depth, *_named(kind))
+    exact = _EXACT.get(kind)
+    if exact is not None:
+        look.saw(name, kind.__name__, exact(value))
+        return
+    look.saw(name, *_named(kind))
     for base, told in _PLAIN:
         if issubclass(kind, base):
             look.saw(told(value))
@@ -270,7 +279,8 @@ def _array(value: Any, depth: int, look: _Look) -> None:
 
 _PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (type(None), lambda value: ""),
-    (int, int.__repr__),  # bool too
+    (bool, int.__repr__),
+    (int, int.__repr__),
     (float, float.__repr__),
     (complex, complex.__repr__),
     (str, str.__str__),
@@ -278,6 +288,7 @@ _PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (bytearray, bytearray.__len__),
     (PurePath, str),
 )
+_EXACT = dict(_PLAIN)
 _BUILTIN: tuple[tuple[type, Callable[[Any, int, _Look], None]], ...] = (
     (dict, _mapping),
     (list, _sequence(list)),
