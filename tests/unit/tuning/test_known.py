@@ -15,7 +15,7 @@ from tests.unit.tuning.simulated import Life, World, live, random_world
 
 WHEN = "2026-12-01"
 HOURS_S = 3 * 3600.0
-WORLDS = range(30)
+WORLDS = range(16)
 FEW_MORE = 11
 """Changes that are allowed: the eight of a search, there, back, and one."""
 
