@@ -180,4 +180,5 @@ def test_the_loader_does_not_bring_the_command_line_along() -> None:
     loaded = loaded_by("import stoker; stoker.DataLoader")
     assert "torch" in loaded
     assert not loaded & {"click", "rich", "plotext", "stoker.cli", "stoker.report"}
+    assert not loaded & {"platformdirs", "filelock", "stoker.tuning.answers"}
     assert not loaded & {"stoker.tuning.sweep", "stoker.tuning.trial", "stoker.tuning.target"}

@@ -284,7 +284,7 @@ def test_where_the_file_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
 
 
 def answered(**changes: Any) -> Answer:
-    summary = CountSummary(4, 800.0, 780.0, 0.1, None, 0.01, 3, "paced", True)
+    summary = CountSummary(4, 800.0, 780.0, 0.1, None, 0.01, 3, "steady", True)
     answer = Answer(
         name="train.py:31",
         loader=None,
