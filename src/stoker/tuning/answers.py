@@ -16,15 +16,16 @@ import logging
 import math
 import os
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from stoker.tuning.answer import Answer
 from stoker.tuning.known import Known
+
+if TYPE_CHECKING:
+    from stoker.tuning.answer import Answer
 
 __all__ = ["Answers", "Entry", "remember"]
 
@@ -38,7 +39,7 @@ _MOST_ENTRIES, _MOST_BYTES = 1000, 1_000_000
 _LOCK_S = 2.0
 _MOST_WORKERS = 4096
 
-_read: dict[Path, tuple[tuple[int, int, int], tuple[Entry, ...] | None]] = {}
+_cached: dict[Path, tuple[tuple[int, int, int], list[Any] | None]] = {}
 _told: set[str] = set()
 
 
@@ -104,13 +105,15 @@ class Answers:
     @property
     def empty(self) -> bool:
         """Whether there is no answer at all, for whatever reason."""
-        return not self._entries()
+        return not self._read()
 
     def find(self, fingerprint: str, machine: str) -> Known | None:
         """The answer for this data set on this machine; None where there is none. Never raises."""
-        for entry in reversed(self._entries() or ()):
-            if entry.fingerprint == fingerprint and entry.machine == machine:
-                return entry.known
+        for told in reversed(self._read() or ()):
+            if isinstance(told, dict) and told.get("fingerprint") == fingerprint:
+                entry = _entry_in(told) if told.get("machine") == machine else None
+                if entry is not None:
+                    return entry.known
         return None
 
     def keep(self, entry: Entry) -> bool:
@@ -126,10 +129,11 @@ class Answers:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with _turn(self.path):
-                entries = self._entries()
-                if entries is None:
+                told = self._read()
+                if told is None:
                     raise OSError("a newer version of Stoker has written it")
                 key = (entry.fingerprint, entry.machine)
+                entries = [each for one in told if (each := _entry_in(one)) is not None]
                 others = [each for each in entries if (each.fingerprint, each.machine) != key]
                 self._write([*others, entry])
         except Exception as error:
@@ -137,21 +141,21 @@ class Answers:
             return False
         return True
 
-    def _entries(self) -> tuple[Entry, ...] | None:
-        """The answers, oldest first; None where a newer Stoker has written them."""
+    def _read(self) -> list[Any] | None:
+        """What is said to be answers, oldest first; None where a newer Stoker has written them."""
         if self.path is None:
-            return ()
+            return []
         try:
             state = os.stat(self.path)
             stamp = (state.st_mtime_ns, state.st_size, state.st_ino)
-            held = _read.get(self.path)
+            held = _cached.get(self.path)
             if held is None or held[0] != stamp:
                 whole = state.st_size <= 2 * _MOST_BYTES
                 text = self.path.read_bytes() if whole else b""
-                held = _read[self.path] = stamp, _entries_in(text)
+                held = _cached[self.path] = stamp, _answers_in(text)
             return held[1]
         except (OSError, ValueError):  # None there, not to be read, or no name of a file.
-            return ()
+            return []
 
     def _write(self, entries: list[Entry]) -> None:
         assert self.path is not None
@@ -160,6 +164,8 @@ class Answers:
             del lines[: max(1, len(lines) // 10)]
         listed = ",\n".join(lines)
         text = f'{{"format": "{_FORMAT}", "schema": {SCHEMA}, "answers": [\n{listed}\n]}}\n'
+        import tempfile
+
         handle, name = tempfile.mkstemp(prefix=f".{_NAME}.", dir=self.path.parent)
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -168,7 +174,7 @@ class Answers:
         except BaseException:
             os.unlink(name)
             raise
-        _read.pop(self.path, None)
+        _cached.pop(self.path, None)
 
 
 @contextmanager
@@ -188,21 +194,20 @@ def _turn(path: Path) -> Iterator[None]:
             lock.release()
 
 
-def _entries_in(text: bytes) -> tuple[Entry, ...] | None:
+def _answers_in(text: bytes) -> list[Any] | None:
     """What a file says; nothing where that can't be understood, None where it is newer."""
     try:
         told = json.loads(text)
     except (ValueError, RecursionError):
-        return ()
+        return []
     if not isinstance(told, dict) or told.get("format") != _FORMAT:
-        return ()
+        return []
     schema, answers = told.get("schema"), told.get("answers")
     if type(schema) is int and schema > SCHEMA:
         return None
     if schema != SCHEMA or not isinstance(answers, list):
-        return ()
-    found = (_entry_in(each) for each in answers[-_MOST_ENTRIES:])
-    return tuple(entry for entry in found if entry is not None)
+        return []
+    return answers[-_MOST_ENTRIES:]
 
 
 _NAMES = tuple(field.name for field in fields(Entry))
