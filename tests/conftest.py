@@ -73,7 +73,7 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         pytest.fail("the test left behind:\n  " + "\n  ".join(left), pytrace=False)
 
 
-_SLOW_FOLDERS = {"cases", "cli", "faults"}
+_SLOW_FOLDERS = {"cases", "cli", "examples", "faults", "reports"}
 # The same again with many settings, each with workers of its own.
 _SLOW_FILES = {
     "test_idle.py",

@@ -84,3 +84,11 @@ class TargetError(StokerError):
 
 class TrialError(StokerError):
     """A trial of ``stoker tune`` ended without a measurement."""
+
+
+class ProgramError(StokerError):
+    """The program that was to be run can't be found or started."""
+
+
+class RecordError(StokerError):
+    """A file is no result of ``stoker tune`` that this version can read."""

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import torch
 
 from stoker.errors import ArgumentError
+from stoker.sizes import size_bytes
 
 _SEED_LIMIT = 1 << 64
 AUTO = "auto"
-_SIZE = re.compile(r"\s*(\d{1,18}(?:\.\d+)?)\s*(?:([KMGT])(i?))?B\s*", re.IGNORECASE)
-_POWERS = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 
 
 class AutoWorkers(int):
@@ -67,15 +65,14 @@ def memory_limit(value: Any) -> int | None:
     if value is None:
         return None
     if isinstance(value, str):
-        size = _SIZE.fullmatch(value)
+        size = size_bytes(value)
         if size is None:
             raise ArgumentError(
                 f"memory_limit option should be a size such as '500MB', '4GB' or '4GiB', "
                 f"but got memory_limit={value!r}",
                 change="memory_limit=",
             )
-        base = 1024 if size[3] else 1000
-        limit = int(float(size[1]) * base ** _POWERS[(size[2] or "").upper()])
+        limit = size
     elif isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(
             "memory_limit option should be an int (bytes), a string or None, "

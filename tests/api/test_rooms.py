@@ -28,6 +28,7 @@ ROOMS = [
     "order",
     "host",
     "options",
+    "sizes",
     "errors",
 ]
 MAY_KNOW_THE_PACKAGE = {"__init__.py", "__main__.py", "cli"}
@@ -38,16 +39,23 @@ PURE = [
     "feed/window.py",
     "order/keys.py",
     "report/**/*.py",
+    "sizes.py",
     "transport/board_bytes.py",
     "tuning/answer.py",
     "tuning/belief.py",
+    "tuning/calls.py",
+    "tuning/change.py",
     "tuning/controller.py",
+    "tuning/dearest.py",
     "tuning/decision.py",
     "tuning/explained.py",
     "tuning/known.py",
+    "tuning/limits.py",
+    "tuning/loader_call.py",
     "tuning/meter.py",
     "tuning/model.py",
     "tuning/noise.py",
+    "tuning/of_sweep.py",
     "tuning/pattern.py",
     "tuning/reason.py",
     "tuning/recommend.py",
@@ -56,12 +64,15 @@ PURE = [
     "tuning/seek.py",
     "tuning/seen.py",
     "tuning/settling.py",
+    "tuning/situation.py",
     "tuning/snapshot.py",
+    "tuning/startup.py",
     "tuning/statistics.py",
     "tuning/status.py",
     "tuning/table.py",
     "tuning/visits.py",
     "tuning/wording.py",
+    "watch/served.py",
 ]
 IMPURE = {"torch", "multiprocessing", "threading", "time", "os"}
 
@@ -181,4 +192,13 @@ def test_the_loader_does_not_bring_the_command_line_along() -> None:
     assert "torch" in loaded
     assert not loaded & {"click", "rich", "plotext", "stoker.cli", "stoker.report"}
     assert not loaded & {"platformdirs", "filelock", "stoker.tuning.answers"}
+    assert not loaded & {
+        "click",
+        "jinja2",
+        "rich",
+        "plotext",
+        "plotly",
+        "stoker.cli",
+        "stoker.report",
+    }
     assert not loaded & {"stoker.tuning.sweep", "stoker.tuning.trial", "stoker.tuning.target"}

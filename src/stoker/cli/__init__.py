@@ -14,7 +14,7 @@ import click
 
 from stoker.errors import StokerError
 
-COMMANDS = {"tune": "stoker.cli.tune", "top": "stoker.cli.top"}
+COMMANDS = {"tune": "stoker.cli.tune", "run": "stoker.cli.run", "top": "stoker.cli.top"}
 
 
 class _Commands(click.Group):

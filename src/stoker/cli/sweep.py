@@ -6,7 +6,7 @@ import contextlib
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from types import FrameType
@@ -14,13 +14,14 @@ from typing import IO
 
 from rich.console import Console
 
-from stoker.cli.output import STDOUT, accept_any_text, check_writable, write_stream, write_whole
+from stoker.cli.deliver import Outputs, told_if_failed, write_files
+from stoker.cli.output import STDOUT, write_stream
 from stoker.cli.progress import shown
-from stoker.errors import StokerError
 from stoker.host.cpus import cpu_facts
+from stoker.host.facts import Fact
+from stoker.host.memory import memory_facts
 from stoker.host.software import software_facts
 from stoker.report.chart import rate_chart
-from stoker.report.record import tune_json
 from stoker.report.terminal import (
     failure_text,
     footnotes,
@@ -31,6 +32,7 @@ from stoker.report.terminal import (
 )
 from stoker.tuning.guardian import Guardian
 from stoker.tuning.meter import Plan
+from stoker.tuning.of_sweep import report_of_sweep
 from stoker.tuning.result import TuneResult
 from stoker.tuning.search import Search, default_counts
 from stoker.tuning.sweep import Sweep
@@ -38,7 +40,7 @@ from stoker.tuning.trial import TrialRunner
 
 
 @dataclass(frozen=True)
-class Request:
+class SweepRequest:
     """What was asked on the command line; None where nothing was."""
 
     target: str
@@ -48,7 +50,7 @@ class Request:
     seconds: float | None
     repeats: int | None
     timeout_s: float
-    json_path: str | None
+    outputs: Outputs
 
 
 class Stopped(KeyboardInterrupt):
@@ -59,23 +61,17 @@ class Stopped(KeyboardInterrupt):
         self.signum = signum
 
 
-def run_and_report(request: Request) -> int:
-    """Measure, print and write; returns the exit code.
-
-    Raises:
-        StokerError: The result can't be written; found out before anything is measured.
-    """
-    accept_any_text()
-    if request.json_path not in (None, STDOUT):
-        check_writable(str(request.json_path))
+def run_sweep(request: SweepRequest) -> int:
+    """Measure, print and write; returns the exit code."""
+    memory = memory_facts().available_bytes
     result, signum = _measure(request)
-    written = _deliver(result, request.json_path)
+    written = _deliver(result, memory, request.outputs)
     if signum:
         return 128 + signum
     return 0 if written and not result.failures else 1
 
 
-def _measure(request: Request) -> tuple[TuneResult, int]:
+def _measure(request: SweepRequest) -> tuple[TuneResult, int]:
     """The result, and the signal that ended it early or 0."""
     cpus, signum = cpu_facts(), 0
     counts = request.workers
@@ -113,26 +109,12 @@ def _signals_as_interrupts() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _deliver(result: TuneResult, json_path: str | None) -> bool:
+def _deliver(result: TuneResult, memory: Fact[int], outputs: Outputs) -> bool:
     """Everything that can be written is; whether all of it was."""
-    report_to = sys.stderr if json_path == STDOUT else sys.stdout
-    writes = [partial(_print_report, result, report_to), partial(_print_failures, result)]
-    if json_path == STDOUT:
-        writes.append(partial(write_stream, sys.stdout, tune_json(result)))
-    elif json_path is not None:
-        writes.append(partial(write_whole, json_path, tune_json(result)))
-    done = [_told_if_failed(write) for write in writes]
-    return all(done)
-
-
-def _told_if_failed(write: Callable[[], None]) -> bool:
-    try:
-        write()
-    except StokerError as error:
-        with contextlib.suppress(StokerError):
-            write_stream(sys.stderr, f"Error: {error}\n")
-        return False
-    return True
+    report_to = sys.stderr if outputs.json == STDOUT else sys.stdout
+    shown = [partial(_print_report, result, report_to), partial(_print_failures, result)]
+    done = [told_if_failed(write) for write in shown]
+    return write_files(report_of_sweep(result, memory), outputs) and all(done)
 
 
 def _print_report(result: TuneResult, stream: IO[str]) -> None:

@@ -1,67 +1,136 @@
-"""``stoker tune TARGET``: how many workers should this loader have."""
+"""``stoker tune``: how many workers should this loader have, or those of this program."""
 
 from __future__ import annotations
 
 import click
 
 from stoker.cli.options import Seconds, WorkerCounts
+from stoker.tuning.target import is_target
 
 TIMEOUT_S = 300.0
+BATCH_SIZE = 32
 
 
-@click.command(name="tune")
-@click.argument("target")
+class _TargetOrProgram(click.Command):
+    """Options may follow a target. What follows a program is the program's own."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.allow_interspersed_args = False
+        words = self.make_parser(ctx).parse_args(args=list(args))[0].get("words") or ()
+        ctx.allow_interspersed_args = bool(words) and is_target(words[0])
+        return super().parse_args(ctx, args)
+
+
+@click.command(
+    name="tune",
+    cls=_TargetOrProgram,
+    options_metavar="[OPTIONS]",
+)
+@click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="TARGET | PROGRAM [ARGUMENTS]")
+@click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as in python -m.")
+@click.option("--budget", type=Seconds(), help="Seconds to measure at most.  [default: 120]")
+@click.option("--seconds", type=Seconds(), help="The same for a program; for --workers: a trial's.")
+@click.option("--steps", type=click.IntRange(min=1), help="Stop a program after so many batches.")
+@click.option(
+    "--step-ms",
+    type=click.FloatRange(min=0, max=3.6e6),
+    help="Time a target's consumer takes for a batch.",
+)
+@click.option(
+    "--step", metavar="FILE:NAME", help="A function that is called with each batch of a target."
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(min=1),
+    default=BATCH_SIZE,
+    show_default=True,
+    help="For a target that is a data set.",
+)
 @click.option(
     "--workers",
     type=WorkerCounts(),
-    help="Counts to measure, like 0,2,4.  [default: 0,1,2,4... up to twice the usable CPUs]",
+    help="Measure exactly these counts, like 0,1,2,4; a target in fresh processes.",
 )
 @click.option("--exhaustive", is_flag=True, help="Measure every count up to twice the CPUs.")
 @click.option(
     "--batches",
     type=click.IntRange(min=1),
-    help="Measure this many batches a trial instead of whole epochs.",
-)
-@click.option(
-    "--seconds",
-    type=Seconds(),
-    help="Measure for this long a trial instead of whole epochs of at most 10 seconds.",
+    help="With --workers or --exhaustive: batches a trial instead of whole epochs.",
 )
 @click.option(
     "--repeats",
     type=click.IntRange(min=1),
-    help="Trials for each count.  [default: 3 to 9, until the noise is known]",
+    help="With --workers or --exhaustive: trials for each count.  [default: 3 to 9]",
 )
 @click.option(
     "--timeout",
     type=Seconds(),
     default=TIMEOUT_S,
     show_default=True,
-    help="Seconds without a batch after which a trial has failed.",
+    help="Seconds without a batch after which a setting has failed.",
+)
+@click.option(
+    "--cache/--no-cache",
+    default=True,
+    help='Keep the answer, so that num_workers="auto" begins with it.',
 )
 @click.option(
     "--json", "json_path", metavar="FILE", help="Write the result as JSON; - is standard output."
 )
+@click.option("--html", "html_path", metavar="FILE", help="Write the result as a page.")
+@click.option(
+    "--trace", "trace_path", metavar="FILE", help="Write a timeline for Perfetto or a browser."
+)
 def command(
-    target: str,
+    words: tuple[str, ...],
+    module: bool,
+    budget: float | None,
+    seconds: float | None,
+    steps: int | None,
+    step_ms: float | None,
+    step: str | None,
+    batch_size: int,
     workers: list[int] | None,
     exhaustive: bool,
     batches: int | None,
-    seconds: float | None,
     repeats: int | None,
     timeout: float,
+    cache: bool,
     json_path: str | None,
+    html_path: str | None,
+    trace_path: str | None,
 ) -> int:
-    """Measure a DataLoader at several numbers of workers and recommend one.
+    """Measure loaders and recommend a number of workers, with the reason.
 
-    TARGET is path/file.py:NAME or package.module:NAME, where NAME is a DataLoader or a
-    function without arguments that returns one. Each trial runs in a fresh Python. The
-    answer is the fewest workers whose rate is within noise of the best.
+    PROGRAM is a training script (train.py), a module (-m package.module) or a command
+    (torchrun), with its arguments. It runs as it is, until every DataLoader that it iterates
+    has an answer, and is then stopped. What it trains meanwhile is worth nothing.
+
+    TARGET is path/file.py:NAME or package.module:NAME, where NAME is a DataLoader, a data set,
+    or a function without arguments that returns one.
     """
     if workers and exhaustive:
         raise click.UsageError("--workers and --exhaustive exclude each other.")
-    from stoker.cli.sweep import Request, run_and_report
+    if not words:
+        raise click.UsageError("Missing argument: name a program or a target.")
+    from stoker.cli.deliver import Outputs
+    from stoker.cli.tuning import Request, run_and_report
 
     return run_and_report(
-        Request(target, workers, exhaustive, batches, seconds, repeats, timeout, json_path)
+        Request(
+            words=("-m", *words) if module else words,
+            seconds=budget if budget is not None else seconds,
+            trial_s=seconds,
+            steps=steps,
+            step_ms=step_ms,
+            step=step,
+            batch_size=batch_size,
+            workers=workers,
+            exhaustive=exhaustive,
+            batches=batches,
+            repeats=repeats,
+            timeout_s=timeout,
+            cache=cache,
+            outputs=Outputs(json_path, html_path, trace_path),
+        )
     )

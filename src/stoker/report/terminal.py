@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from stoker.tuning.of_sweep import change_text
 from stoker.tuning.recommend import CountSummary
 from stoker.tuning.result import Failure, LoaderFacts, TuneResult
 from stoker.tuning.wording import number, percent, workers
@@ -90,15 +91,7 @@ def verdict(result: TuneResult) -> str:
     found = result.recommendation
     if found is None:
         return "No worker count was measured to the end, so none is recommended."
-    now = result.loader.num_workers if result.loader else None
-    change = f"num_workers={found.num_workers}"
-    if result.loader and result.loader.automatic:
-        change += "  (now it is chosen while the loader runs)"
-    elif now == found.num_workers:
-        change += "  (as it is now)"
-    elif now is not None:
-        change += f"  (now {now})"
-    lines = [found.reason, f"Use {change}"]
+    lines = [found.reason, f"Use {change_text(result)}"]
     if result.failures:
         lines.insert(1, "This is partial: not everything could be measured.")
     elif not found.certain:

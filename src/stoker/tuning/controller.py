@@ -29,7 +29,7 @@ from stoker.tuning.seek import (
     next_window,
     seek,
 )
-from stoker.tuning.seen import FED, Seen, Step, inflated
+from stoker.tuning.seen import FED, PATIENCE, Seen, Step, inflated
 from stoker.tuning.visits import COMPARED, Visit, measurable, other_work
 from stoker.tuning.wording import workers
 
@@ -66,10 +66,12 @@ class Controller:
     `changed`. It keeps no clock: times are what windows last.
 
     Args:
+        patience: Windows after which a rate is taken as it is.
         known: Where to begin; None where nothing is known of the work.
     """
 
-    def __init__(self, known: Known | None = None) -> None:
+    def __init__(self, patience: int = PATIENCE, known: Known | None = None) -> None:
+        self._patience = patience
         self._belief = Belief(known)
         self._workers = 0
         self._visits: dict[int, Visit] = {}
@@ -186,7 +188,15 @@ class Controller:
         if arrived is not None and arrived.workers == self._workers:
             self._told = self._workers  # by the decision that led here
             return self._settle(arrived)
-        seen = Seen(self._visits, self._workers, bounds, self._spent_s, self._changes, self._floor)
+        seen = Seen(
+            self._visits,
+            self._workers,
+            bounds,
+            self._spent_s,
+            self._changes,
+            self._floor,
+            self._patience,
+        )
         step = self._belief.step(seen)
         if self._belief.failed:
             self._visits = {}

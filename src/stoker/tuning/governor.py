@@ -80,7 +80,7 @@ class LoaderGovernor:
         self._others_cpus = others_cpus
         self._room = room
         self._meter = meter
-        self._controller = Controller(known)
+        self._controller = Controller(known=known)
         forked = method == "fork"
         self._start_s = _FORK_S if forked else _FRESH_S
         self._worker_bytes = _FORKED_BYTES if forked else _FRESH_BYTES

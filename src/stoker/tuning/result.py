@@ -27,6 +27,7 @@ class LoaderFacts:
         persistent_workers: Its own setting.
         torch: Version of torch that ran it.
         automatic: Whether it chooses that number itself.
+        iterable: Whether its data set is iterated and not indexed.
     """
 
     kind: str
@@ -36,6 +37,7 @@ class LoaderFacts:
     persistent_workers: bool
     torch: str
     automatic: bool = False
+    iterable: bool = False
 
 
 @dataclass(frozen=True)

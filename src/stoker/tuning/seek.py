@@ -99,7 +99,8 @@ def _from_main(seen: Seen) -> Step | None:
     if gain < WORTH_STARTING:
         likely = gain * (1 + 2 * seen.visit.service_error * seen.visit.waiting)
         enough = 2 if likely < WORTH_STARTING else UNSURE if seen.visit.batches > MANY else VERY
-        return _stay(seen, explained.in_main(seen, gain)) if seen.visit.count >= enough else None
+        known = seen.visit.count >= min(enough, seen.patience)
+        return _stay(seen, explained.in_main(seen, gain)) if known else None
     if seen.visit.count < (2 if gain >= SURE and _agree(seen.visit) else 4):
         return None
     for count in (target, target // 4):
@@ -149,7 +150,7 @@ def _fed(seen: Seen) -> Step | None:
     """The consumer hardly waits: would fewer do, or none?"""
     visit = seen.visit
     vague = visit.waiting_at_most > FED or seen.error(visit) > VAGUE
-    if visit.count < UNSURE and vague:
+    if visit.count < min(UNSURE, seen.patience) and vague:
         return None
     if visit.waiting > FED / 2 and visit.count < FEWER_WINDOWS:
         return None
@@ -166,7 +167,9 @@ def _fed(seen: Seen) -> Step | None:
         if visit.count < FEWER_WINDOWS or visit.seconds < FEWER_S:
             return None
         return Step(fewer, explained.fewer(visit, fewer), explained.figures(visit))
-    if int(visit.busy * MARGIN + 1) <= FEWER * seen.here and visit.count < UNSURE:
+    if int(visit.busy * MARGIN + 1) <= FEWER * seen.here and visit.count < min(
+        UNSURE, seen.patience
+    ):
         return None
     return _stay(seen, explained.fed(visit))
 

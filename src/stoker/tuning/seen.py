@@ -33,7 +33,7 @@ PRECISE = 0.0125
 CLEARLY = 0.1
 """A rate that is worse by that and three standard errors needs not be known better."""
 PATIENCE = 40
-"""Windows after which a rate is taken as it is: more would not make it more certain."""
+"""The usual `Seen.patience`."""
 
 FIRST_NOISE = 0.04
 FIRST_WEIGHT = 4
@@ -57,6 +57,7 @@ class Seen:
         changes: Changes since the search began.
         floor: Fewer workers than that left the consumer waiting, after they had seemed to do;
             0 where nothing did.
+        patience: Windows after which a rate is taken as it is: more would not make it more certain.
     """
 
     visits: Mapping[int, Visit]
@@ -65,6 +66,7 @@ class Seen:
     spent_s: float
     changes: int
     floor: int = 0
+    patience: int = PATIENCE
 
     @property
     def visit(self) -> Visit:
@@ -176,9 +178,9 @@ class Seen:
     def precise(self, visit: Visit) -> bool:
         """Whether the rate is known well enough to be compared."""
         error = self.error(visit)
-        if visit.count < 2 or error <= PRECISE or visit.count >= PATIENCE:
+        if visit.count < 2 or error <= PRECISE or visit.count >= self.patience:
             return visit.count >= 2
-        if visit.count < 4:
+        if visit.count < min(4, self.patience):
             return False
         best = max(other.rate_per_s * (1 - self.error(other)) for other in self.visits.values())
         return best > (1 + CLEARLY + 3 * error) * visit.rate_per_s

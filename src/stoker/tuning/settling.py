@@ -20,13 +20,13 @@ CHANGES = 6
 """Changes after which the best of what was measured is taken; one more goes there."""
 CLOSE = 0.008
 """Standard error wanted where two rates are hard to tell apart."""
-CLOSE_PATIENCE = 48
-"""Windows after which that is given up."""
+CLOSE_PATIENCE = 1.2
+"""Times the patience after which that is given up."""
 LEAST, LOST, DOUBT = 1.005, 1.045, 2.0
 """Where rates are not known well, less is taken to be the same, down to the first: so that no
 more than the second is lost, even if a difference is off by so many standard errors."""
-MOST = 72
-"""Windows of a number beyond which it isn't measured for longer."""
+MOST = 1.8
+"""Times the patience beyond which a number isn't measured for longer."""
 LEVEL = 1.5
 """Times by which counts must differ for equal rates to show that more workers give no more."""
 WIDE, NEARER = 1.25, 0.75
@@ -40,7 +40,8 @@ HIGHER = 1.06
 
 def settle(seen: Seen) -> Step | None:
     """Ends with the best of what was measured, goes to measure a number, or None: not yet sure."""
-    if _close(seen) and seen.visit.count < CLOSE_PATIENCE and seen.error(seen.visit) > CLOSE:
+    unsure = seen.visit.count < CLOSE_PATIENCE * seen.patience
+    if unsure and _close(seen) and seen.error(seen.visit) > CLOSE:
         return None
     if seen.changes < CHANGES:
         if _main_could_be_best(seen):
@@ -182,5 +183,5 @@ def _doubtful(seen: Seen) -> int | None:
         fewer = chosen - count > max(1, 0.1 * chosen) or count == 0 < chosen
         if fewer and rate * (1 + DOUBT * error[count]) * SAME >= best:
             doubtful.add(count)
-    left = [n for n in doubtful if error[n] > CLOSE and seen.visits[n].count < MOST]
+    left = [n for n in doubtful if error[n] > CLOSE and seen.visits[n].count < MOST * seen.patience]
     return max(left, key=lambda n: error[n], default=None)

@@ -35,6 +35,16 @@ def parse_target(target: str) -> tuple[str, str]:
     raise TargetError(what, change=f"{FORMS}, where NAME is {LOADER}")
 
 
+def is_target(word: str) -> bool:
+    """Whether a word names something in a file or module, and not a program.
+
+    What has a colon does, if it is no file as it stands (or a Windows drive with one).
+    """
+    if os.path.isfile(word):
+        return False
+    return ":" in os.path.splitdrive(word)[1]
+
+
 def is_file(place: str) -> bool:
     """Whether a target's place means a file and not a module."""
     return place.endswith(".py") or "/" in place or os.sep in place
@@ -153,14 +163,22 @@ def vars_of(holder: object) -> list[str]:
     return list(vars(holder)) if isinstance(holder, types.ModuleType) else dir(holder)
 
 
-def make_loader(target: str, found: object) -> Any:
+def make_loader(target: str, found: object, *, batch_size: int | None = None) -> Any:
     """The loader that ``found`` is, or returns when called; it is called once.
+
+    Args:
+        target: As the user gave it.
+        found: What the target names.
+        batch_size: A data set becomes a loader with batches of so many samples; None: it is
+            refused.
 
     Raises:
         TargetError: It is no loader and returns none, wants arguments, or raised.
     """
     if _is_loader(found):
         return found
+    if batch_size is not None and _is_dataset(found):
+        return _loader_of(found, batch_size)
     if not callable(found):
         raise _not_a_loader(target, "", found)
     wanted = _wanted_arguments(found)
@@ -176,9 +194,41 @@ def make_loader(target: str, found: object) -> Any:
         raise TargetError(
             f"Calling '{target}' raised {summary_of(error)}", doing="making the loader"
         ) from error
+    if batch_size is not None and _is_dataset(made):
+        return _loader_of(made, batch_size)
     if not _is_loader(made):
         raise _not_a_loader(target, "what it returned ", made)
     return made
+
+
+def find_step(target: str) -> Any:
+    """The function that a step is named by, as ``path/file.py:name`` or ``package.module:name``.
+
+    Raises:
+        TargetError: There is none, or it can't be called.
+    """
+    place, name = parse_target(target)
+    found = find_name(target, import_place(target, place), name)
+    if not callable(found):
+        raise TargetError(
+            f"'{target}' can't be called: it is of type {type(found).__name__}.",
+            doing="finding the step",
+            change="name a function that takes a batch",
+        )
+    return found
+
+
+def _is_dataset(found: object) -> bool:
+    from torch.utils.data import Dataset
+
+    return isinstance(found, Dataset)
+
+
+def _loader_of(dataset: Any, batch_size: int) -> Any:
+    from torch.utils.data import DataLoader, IterableDataset
+
+    shuffle = not isinstance(dataset, IterableDataset)
+    return DataLoader(dataset, batch_size=batch_size, shuffle=shuffle)
 
 
 def _not_a_loader(target: str, which: str, found: object) -> TargetError:

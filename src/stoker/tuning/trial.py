@@ -31,6 +31,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from stoker.tuning.fresh import program_of
 from stoker.tuning.guardian import Guardian
 from stoker.tuning.meter import Observation, Plan
 from stoker.tuning.result import Failure, LoaderFacts, Outcome
@@ -43,17 +44,8 @@ STACK_S = 0.1
 MOST_STACKS = 4
 KEPT_LINES = 200
 SHOWN_LINES = 20
-PACKAGE_FOLDER = str(Path(__file__).resolve().parents[2])
 
-# Not -m: that would let a random.py in the working folder stand in for Python's own while
-# this starts. The package's folder goes last, so that it hides nothing of the user's.
-START = f"""
-import sys
-if sys.path[:1] == [""]: del sys.path[0]
-if {PACKAGE_FOLDER!r} not in sys.path: sys.path.append({PACKAGE_FOLDER!r})
-from stoker.tuning.trial_process import main
-main()
-"""
+START = program_of("stoker.tuning.trial_process")
 
 Progress = Callable[[int, "Observation | None"], None]
 

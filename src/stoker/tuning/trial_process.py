@@ -11,29 +11,23 @@ from __future__ import annotations
 import faulthandler
 import json
 import os
-import random
 import signal
 import sys
 import time
-import traceback
 import warnings
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from stoker.errors import StokerError, TargetError
-from stoker.tuning import target as targets
+from stoker.errors import TargetError
+from stoker.tuning.failing import failure_of, no_batch, target_failure
+from stoker.tuning.loading import load
 from stoker.tuning.meter import Meter, Plan
-from stoker.tuning.result import Failure, FailureKind, LoaderFacts
 from stoker.tuning.wording import count_of, workers
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
 PROGRESS_EVERY_S = 0.2
-DETAIL_LINES = 20
-TORCH_FOLDER = os.path.join("torch", "utils", "data", "")
-OWN_FOLDER = str(Path(__file__).parents[1])
 
 
 class Channel:
@@ -65,73 +59,30 @@ def main() -> None:
     warnings.filterwarnings("ignore", message="This DataLoader will create")
     count: int = request["num_workers"]
     try:
-        loader = _load(request["target"], request["seed"])
+        loader = load(request["target"], request["seed"])
     except TargetError as error:
-        channel.send("failed", failure=asdict(_target_failure(error)))
+        channel.send("failed", failure=asdict(target_failure(error)))
         return
-    channel.send("loaded", loader=asdict(_facts(loader)))
+    from stoker.tuning.loader_facts import facts_of  # imports torch, which loading has done
+
+    channel.send("loaded", loader=asdict(facts_of(loader)))
     try:
         from stoker.tuning.rebuild import with_workers
 
         loader = with_workers(loader, count)
     except Exception as error:
         doing = f"making the loader again with {workers(count)}"
-        channel.send("failed", failure=asdict(_failure(error, count, doing, 0)))
+        channel.send("failed", failure=asdict(failure_of(error, count, doing, 0)))
         return
     _measure(loader, Plan(request["batches"], request["seconds"]), count, channel)
-
-
-def _load(target: str, seed: int) -> DataLoader[Any]:
-    """The target's loader; seeded, so that the trials of one round read the same samples."""
-    place, name = targets.parse_target(target)
-    if targets.is_file(place):
-        targets.check_file(target, place)
-    import torch
-
-    torch.manual_seed(seed)
-    random.seed(seed)
-    if "numpy" in sys.modules:
-        sys.modules["numpy"].random.seed(seed)
-    found = targets.find_name(target, targets.import_place(target, place), name)
-    loader: DataLoader[Any] = targets.make_loader(target, found)
-    return loader
-
-
-def _facts(loader: DataLoader[Any]) -> LoaderFacts:
-    import torch
-
-    from stoker.options import AutoWorkers
-
-    kind = type(loader)
-    return LoaderFacts(
-        kind=f"{kind.__module__}.{kind.__qualname__}",
-        num_workers=int(loader.num_workers),
-        automatic=isinstance(loader.num_workers, AutoWorkers),
-        batch_size=loader.batch_size,
-        epoch_batches=_length(loader),
-        persistent_workers=bool(loader.persistent_workers),
-        torch=str(torch.__version__),
-    )
-
-
-def _length(loader: DataLoader[Any]) -> int | None:
-    """``len(loader)`` where it has one; not asked of iterable data sets, whose answer is a guess
-    and makes torch warn when it proves wrong.
-    """
-    from torch.utils.data import IterableDataset
-
-    if isinstance(loader.dataset, IterableDataset):
-        return None
-    try:
-        return len(loader)
-    except Exception:  # the user's own __len__ may raise anything; nothing depends on it
-        return None
 
 
 def _measure(loader: DataLoader[Any], plan: Plan, count: int, channel: Channel) -> None:
     persistent = count > 0 and bool(loader.persistent_workers)
     meter = Meter(plan, count, prefetch=loader.prefetch_factor or 2, persistent=persistent)
-    length = _length(loader)
+    from stoker.tuning.loader_facts import length_of
+
+    length = length_of(loader)
     try:
         _run_epochs(loader, meter, length, channel)
     except (Exception, SystemExit) as error:
@@ -139,12 +90,12 @@ def _measure(loader: DataLoader[Any], plan: Plan, count: int, channel: Channel) 
         partial = meter.observation(length, complete=False)
         came = count_of(meter.batches, "batch")
         doing = f"reading batches with {workers(count)}, after {came}"
-        failure = _failure(error, count, doing, meter.batches)
+        failure = failure_of(error, count, doing, meter.batches)
         channel.send("failed", failure=asdict(failure), observation=partial and asdict(partial))
         return
     observation = meter.observation(length, complete=True)
     if observation is None:
-        channel.send("failed", failure=asdict(_empty(count)))
+        channel.send("failed", failure=asdict(no_batch(count)))
         return
     channel.send("observed", observation=asdict(observation))
 
@@ -175,61 +126,6 @@ def _run_epochs(
                 channel.send("progress", batches=meter.batches, observation=told)
         else:
             enough = meter.end_epoch(clock())
-
-
-def _empty(count: int) -> Failure:
-    return Failure(
-        kind="empty",
-        num_workers=count,
-        what="The loader gave no batch at all.",
-        doing=f"reading an epoch with {workers(count)}",
-        likely="its data set or sampler is empty, or drop_last drops the only batch",
-        change="name a loader with at least one batch",
-        batches=0,
-    )
-
-
-def _target_failure(error: TargetError) -> Failure:
-    cause = error.__cause__
-    detail = "" if cause is None or isinstance(cause, SystemExit) else _traceback(cause)
-    return Failure(
-        "target", None, error.what, error.doing, error.likely, error.change, detail=detail
-    )
-
-
-def _failure(error: BaseException, count: int, doing: str, batches: int) -> Failure:
-    kind: FailureKind = "died" if _is_death(error) else "raised"
-    if isinstance(error, StokerError):
-        doing = f"{doing}; {error.doing}" if error.doing else doing
-        parts = (error.what, doing, error.likely, error.change)
-    elif kind == "died":
-        likely = "memory ran out, or code of the data set ended or crashed the process"
-        parts = (f"A worker died: {error}".splitlines()[0], doing, likely, "")
-    else:
-        parts = (targets.summary_of(error), doing, "", "")
-    detail = "" if kind == "died" else _traceback(error)
-    return Failure(kind, count, *parts, detail=detail, batches=batches)
-
-
-def _is_death(error: BaseException) -> bool:
-    from stoker.errors import WorkerDied
-
-    text = str(error)
-    by_torch = text.startswith("DataLoader worker (pid") and isinstance(error, RuntimeError)
-    return (by_torch and "Original Traceback" not in text) or isinstance(error, WorkerDied)
-
-
-def _traceback(error: BaseException) -> str:
-    """The end of the user's traceback, without the frames of Stoker, torch's loader and imports."""
-    told = traceback.TracebackException.from_exception(error)
-    foreign = [frame for frame in told.stack if not _is_ours(frame.filename)]
-    told.stack = traceback.StackSummary.from_list(foreign)
-    lines = "".join(told.format()).rstrip().splitlines()
-    return "\n".join(lines[-DETAIL_LINES:])
-
-
-def _is_ours(filename: str) -> bool:
-    return filename.startswith((OWN_FOLDER, "<frozen importlib")) or TORCH_FOLDER in filename
 
 
 if __name__ == "__main__":

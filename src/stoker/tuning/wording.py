@@ -9,8 +9,8 @@ def workers(count: int) -> str:
 
 
 def count_of(count: int, noun: str) -> str:
-    """A count and its noun: "1 batch", "2 batches"."""
-    plural = f"{noun}es" if noun.endswith("ch") else f"{noun}s"
+    """A count and its noun: "1 batch", "2 batches", "3 epochs"."""
+    plural = f"{noun}es" if noun.endswith("tch") else f"{noun}s"
     return f"{count:,} {noun if count == 1 else plural}"
 
 

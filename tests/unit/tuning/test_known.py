@@ -48,7 +48,7 @@ def begun(
     world: World, answer: Known | None, seed: int = 0, left: int | None = None
 ) -> tuple[Life, Controller]:
     """A loader at its first batch."""
-    controller, life = Controller(answer), Life(world.least)
+    controller, life = Controller(known=answer), Life(world.least)
     controller.changed(world.least)
     decision = controller.begin(world.bounds(left))
     if decision is not None:

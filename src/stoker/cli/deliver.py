@@ -1,0 +1,117 @@
+"""Shows a report and writes it wherever it was asked for."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import IO
+
+from rich.console import Console
+
+from stoker.cli.output import STDOUT, check_writable, write_stream, write_whole
+from stoker.errors import StokerError
+from stoker.report.answers import answer_heading, footnote, heading, rates_table, verdict
+from stoker.report.chart import rate_chart
+from stoker.report.page import page_html
+from stoker.report.record import report_json
+from stoker.report.terminal import failure_text, grouped
+from stoker.report.trace import trace_json
+from stoker.tuning.answer import Answer, Report
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where a report goes besides the terminal; None where it does not.
+
+    Attributes:
+        json: A file, or "-" for standard output.
+        html: A file.
+        trace: A file.
+    """
+
+    json: str | None = None
+    html: str | None = None
+    trace: str | None = None
+
+    def check(self) -> None:
+        """Find out before anything is measured whether they can be written.
+
+        Raises:
+            StokerError: One can't.
+        """
+        for path in (self.json, self.html, self.trace):
+            if path not in (None, STDOUT):
+                check_writable(str(path))
+
+
+def write_files(report: Report, outputs: Outputs) -> bool:
+    """Write what was asked for; whether all of it was. What can't be is told."""
+    writes: list[Callable[[], None]] = []
+    if outputs.json == STDOUT:
+        writes.append(lambda: write_stream(sys.stdout, report_json(report)))
+    elif outputs.json is not None:
+        writes.append(partial(_write, outputs.json, report_json, report))
+    if outputs.html is not None:
+        writes.append(partial(_write, outputs.html, page_html, report))
+    if outputs.trace is not None:
+        writes.append(partial(_write, outputs.trace, trace_json, report))
+    done = [told_if_failed(write) for write in writes]
+    return all(done)
+
+
+def _write(path: str, text_of: Callable[[Report], str], report: Report) -> None:
+    write_whole(path, text_of(report))
+
+
+def told_if_failed(write: Callable[[], None]) -> bool:
+    """Whether it was written; what kept it from that is told on standard error."""
+    try:
+        write()
+    except StokerError as error:
+        with contextlib.suppress(StokerError):
+            write_stream(sys.stderr, f"Error: {error}\n")
+        return False
+    return True
+
+
+def show(report: Report, outputs: Outputs) -> bool:
+    """Print the report and its failures; whether that could be done."""
+    stream = sys.stderr if outputs.json == STDOUT else sys.stdout
+    printed = told_if_failed(lambda: _print(report, stream))
+    for failure in grouped(report.failures):
+        text = f"Error: {failure_text(failure)}\n"
+        printed &= told_if_failed(partial(write_stream, sys.stderr, text))
+    return printed
+
+
+def _print(report: Report, stream: IO[str]) -> None:
+    console = Console(file=stream, highlight=False, soft_wrap=True)
+    parts = []
+    with console.capture() as capture:
+        console.print(heading(report), markup=False)
+    parts.append(capture.get())
+    parts += [_answer(answer, report, console) for answer in report.answers]
+    write_stream(stream, "\n".join(part for part in parts if part) + "\n")
+
+
+def _answer(answer: Answer, report: Report, console: Console) -> str:
+    with console.capture() as capture:
+        console.print(answer_heading(answer), markup=False)
+        if answer.rates:
+            console.print(rates_table(answer))
+        note = footnote(answer)
+        if note:
+            console.print(note, markup=False)
+    parts = [capture.get()]
+    counts = tuple(
+        rate.summary
+        for rate in answer.rates
+        if rate.engine == "torch" and rate.prefetch_factor is None
+    )
+    if console.encoding.startswith("utf") and len(counts) > 1:
+        parts.append(rate_chart(counts, console.width) + "\n")
+    parts.append(verdict(answer, partial=bool(report.failures)) + "\n")
+    return "\n".join(parts)

@@ -1,0 +1,147 @@
+"""What ``stoker tune`` does once its command line is understood: which way to measure."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import click
+
+from stoker.cli.deliver import Outputs, show, write_files
+from stoker.cli.output import STDOUT, accept_any_text
+from stoker.cli.sweep import SweepRequest, run_sweep
+from stoker.cli.watching import Plan, Watched, no_loader, watch_program, watch_target
+from stoker.host.cpus import cpu_facts
+from stoker.tuning.search import default_counts
+from stoker.tuning.target import is_target, parse_target
+from stoker.tuning.wording import duration
+from stoker.watch import launch
+from stoker.watch.program import Program
+
+NOTHING = "nothing: batches are dropped"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What was asked on the command line; None where nothing was."""
+
+    words: tuple[str, ...]
+    seconds: float | None
+    trial_s: float | None
+    steps: int | None
+    step_ms: float | None
+    step: str | None
+    batch_size: int
+    workers: list[int] | None
+    exhaustive: bool
+    batches: int | None
+    repeats: int | None
+    timeout_s: float
+    cache: bool
+    outputs: Outputs
+
+    @property
+    def sweeps(self) -> bool:
+        """Whether every count is measured in fresh processes."""
+        asked = self.workers is not None or self.exhaustive
+        return asked or self.batches is not None or self.repeats is not None
+
+
+def run_and_report(request: Request) -> int:
+    """Measure, print and write; returns the exit code.
+
+    Raises:
+        StokerError: There is nothing to measure, or the result can't be written; as far as it
+            can be found out before anything is measured.
+    """
+    accept_any_text()
+    request.outputs.check()
+    if not is_target(request.words[0]):
+        return _tune_program(request)
+    parse_target(request.words[0])
+    if len(request.words) > 1:
+        raise click.UsageError(f"A target takes no arguments: {' '.join(request.words[1:])}")
+    if request.sweeps:
+        return _sweep(request)
+    return _tune_target(request)
+
+
+def _sweep(request: Request) -> int:
+    for name, value in (("--step-ms", request.step_ms), ("--step", request.step)):
+        if value is not None:
+            raise click.UsageError(f"{name} is not for a sweep of all counts.")
+    return run_sweep(
+        SweepRequest(
+            request.words[0],
+            request.workers,
+            request.exhaustive,
+            request.batches,
+            request.trial_s,
+            request.repeats,
+            request.timeout_s,
+            request.outputs,
+        )
+    )
+
+
+def _tune_target(request: Request) -> int:
+    if request.step is not None and request.step_ms is not None:
+        raise click.UsageError("--step and --step-ms exclude each other.")
+    if request.step is not None:
+        parse_target(request.step)
+        consumer = f"the step {request.step}"
+    elif request.step_ms:
+        consumer = f"a step of {duration(request.step_ms / 1e3)}"
+    else:
+        consumer = NOTHING
+    asked = {
+        "step": request.step or "",
+        "step_ms": request.step_ms or 0.0,
+        "batch_size": request.batch_size,
+    }
+    watched = watch_target(request.words[0], asked, _plan(request, to_stderr=True), consumer)
+    return _told(watched, request)
+
+
+def _tune_program(request: Request) -> int:
+    for name, value in (("--step-ms", request.step_ms), ("--step", request.step)):
+        if value is not None:
+            raise click.UsageError(f"{name} is for a target: a program has its own step.")
+    for name, number in (("--batches", request.batches), ("--repeats", request.repeats)):
+        if number is not None:
+            raise click.UsageError(f"{name} is for a target.")
+    program = Program.of(request.words)
+    watched = watch_program(program, _plan(request, to_stderr=request.outputs.json == STDOUT))
+    code = _told(watched, request)
+    own = watched.report.exit_code
+    if own:
+        launch.end_like(watched.ended)
+    return code
+
+
+def _plan(request: Request, *, to_stderr: bool) -> Plan:
+    counts = request.workers
+    if counts is None and request.exhaustive:
+        counts = default_counts(cpu_facts().usable.value, exhaustive=True)
+    return Plan(
+        seconds=request.seconds,
+        steps=request.steps,
+        counts=tuple(counts) if counts is not None else None,
+        timeout_s=request.timeout_s,
+        trace=request.outputs.trace is not None,
+        cache=request.cache,
+        to_stderr=to_stderr,
+    )
+
+
+def _told(watched: Watched, request: Request) -> int:
+    report = watched.report
+    written = write_files(report, request.outputs)
+    if not report.answers and report.kind == "program":
+        if report.exit_code:
+            sys.stdout.flush()
+            launch.end_like(watched.ended)
+        raise no_loader(report)
+    shown = show(report, request.outputs)
+    answered = bool(report.answers) and all(each.advice for each in report.answers)
+    return 0 if shown and written and answered and not report.failures else 1

@@ -1,0 +1,158 @@
+"""Keeps account of the loaders that are served in this process, and writes it where the
+command that started the program will look.
+
+Guarantees: bounded by the number of lines that make loaders, not by the number of loaders.
+What is written is whole, or the one before. Nothing here ever fails the program.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from multiprocessing import util
+from pathlib import Path
+from typing import Any
+
+from stoker.tuning.answer import Site
+from stoker.tuning.statistics import Statistics
+from stoker.watch.served import Served, encode, together
+
+WRITE_EVERY_S = 1.0
+PART = "part-{}.json"
+_MOST_LINES = 1000
+
+Key = tuple[Site, str]
+Look = Callable[[], Statistics]
+
+
+class Ledger:
+    """See the module. Any thread may call it.
+
+    Args:
+        folder: The run's folder.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+        self._lock = threading.RLock()
+        self._at_end: Any = None
+        self.forget()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._in_a_fork)
+
+    def forget(self) -> None:
+        """Begin anew."""
+        self._past: dict[Key, Served] = {}
+        self._live: dict[int, tuple[Key, int, Look]] = {}
+        self._over: deque[int] = deque()  # a finalizer may run anywhere: it takes no lock
+        self._next = 0
+        self._write_at = 0.0
+
+    def _in_a_fork(self) -> None:
+        self._lock = threading.RLock()
+        self.forget()
+
+    def serves(self, loader: object, site: Site, asked: int, look: Look) -> None:
+        """A loader was made.
+
+        Args:
+            loader: The loader; when it is gone, its numbers are kept.
+            site: The line that made it.
+            asked: The program's own number of workers.
+            look: Tells its numbers; must not keep the loader alive.
+        """
+        with self._lock:
+            key, number = (site, ""), self._next
+            self._next += 1
+            self._live[number] = (key, asked, look)
+        weakref.finalize(loader, self._over.append, number).atexit = False
+        self.write_now_and_then()
+
+    def falls_back(self, site: Site, asked: int, why: str) -> None:
+        """A loader was left to PyTorch's own class."""
+        self._add((site, why), Served(site, (asked,), fallback=why, workers=(asked, asked)))
+        self.write_now_and_then()
+
+    def withdraw(self, look: Look) -> None:
+        """What `serves` was told with `look` does not hold any more."""
+        with self._lock:
+            for number, entry in list(self._live.items()):
+                if entry[2] is look:
+                    del self._live[number]
+
+    def write_now_and_then(self) -> None:
+        """Write, but not more often than every second."""
+        self._settle()
+        now = time.monotonic()
+        if now >= self._write_at:
+            self._write_at = now + WRITE_EVERY_S
+            self.write()
+
+    def write(self) -> None:
+        """Write what is known now; silently not, where that can't be done."""
+        try:
+            self._at_the_end_too()
+            lines = self._lines()
+            if lines:
+                path = self._folder / PART.format(os.getpid())
+                fresh = path.with_suffix(".new")
+                fresh.write_text(encode(lines), encoding="utf-8")
+                os.replace(fresh, path)
+        except Exception:
+            self._write_at = time.monotonic() + 60 * WRITE_EVERY_S  # the run may be over
+
+    def _at_the_end_too(self) -> None:
+        """Multiprocessing's own ends of processes come by its finalizers, and by no others."""
+        if self._at_end is None or not self._at_end.still_active():
+            self._at_end = util.Finalize(None, self.write, exitpriority=100)
+
+    def _lines(self) -> list[Served]:
+        with self._lock:
+            found = dict(self._past)
+            live = list(self._live.values())
+        for key, asked, look in live:
+            line = _line(key[0], asked, look())
+            found[key] = together(found[key], line) if key in found else line
+        return [replace(line, processes=1) for line in found.values()]
+
+    def _settle(self) -> None:
+        """Keep the numbers of loaders that are gone."""
+        while self._over:
+            with self._lock:
+                entry = self._live.pop(self._over.popleft(), None)
+            if entry is not None:
+                key, asked, look = entry
+                self._add(key, _line(key[0], asked, look()))
+
+    def _add(self, key: Key, line: Served) -> None:
+        with self._lock:
+            if key in self._past:
+                line = together(self._past[key], line)
+            elif len(self._past) >= _MOST_LINES:
+                return
+            self._past[key] = replace(line, processes=1)
+
+
+def _line(site: Site, asked: int, told: Statistics) -> Served:
+    """One loader's numbers."""
+    workers, reason = asked, ""
+    if told.automatic:
+        last = told.decisions[-1] if told.decisions else None
+        workers = last.workers if last is not None else 0
+        reason = last.reason if last is not None else ""
+    return Served(
+        site=site,
+        asked=(asked,),
+        epochs=told.epochs,
+        batches=told.batches,
+        seconds=told.seconds,
+        lost_s=told.waited_s + told.loading_s,
+        workers=(workers, workers),
+        automatic=told.automatic,
+        reason=reason,
+    )

@@ -1,0 +1,131 @@
+"""Signals that reach the command while a program of the user's runs.
+
+The program is in the command's process group, so what the terminal sends (Ctrl-C, Ctrl-Z,
+a hang-up, a new size) reaches both, and the command only has to stay alive. What was sent to
+the command alone it passes on.
+
+`Blocked` (Linux, BSD): the signals are blocked before the program starts, so none is lost in
+between, and are waited for one by one; the kernel says of each whether it came from the
+terminal. Assumes that the command has no thread that was started before, and that runs on.
+`Handled` (macOS, Windows): handlers; what the terminal may have sent is not passed on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+_PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+_FROM_THE_KEYBOARD = ("SIGINT", "SIGQUIT")
+_POLL_S = 0.02
+
+
+def _numbers(names: tuple[str, ...]) -> frozenset[signal.Signals]:
+    return frozenset(getattr(signal, name) for name in names if hasattr(signal, name))
+
+
+class Blocked:
+    """Signals are waited for. A context manager, for the main thread."""
+
+    def __init__(self) -> None:
+        self._wanted = _numbers((*_PASSED_ON, "SIGCHLD"))
+        self._before: Any = None
+
+    def __enter__(self) -> Blocked:
+        if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # or the exit code is lost
+        self._before = signal.pthread_sigmask(signal.SIG_BLOCK, self._wanted)
+        return self
+
+    @property
+    def in_the_child(self) -> Callable[[], object] | None:
+        """What the program's process has to do before the program begins."""
+        before = self._before
+        return lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def next(self, wait_s: float) -> int | None:
+        """A signal to pass on; None after `wait_s`, or when the program may have ended."""
+        found = signal.sigtimedwait(self._wanted, wait_s)
+        if found is None or found.si_signo == signal.SIGCHLD or found.si_code > 0:
+            return None
+        return int(found.si_signo)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        while signal.sigtimedwait({signal.SIGCHLD}, 0) is not None:
+            pass
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
+
+
+class Handled:
+    """Signals are handled. A context manager, for the main thread."""
+
+    def __init__(self) -> None:
+        self._came: deque[int] = deque()
+        self._before: dict[int, Any] = {}
+        self._keys = _numbers(_FROM_THE_KEYBOARD) if _at_a_terminal() else frozenset()
+
+    def __enter__(self) -> Handled:
+        for number in _numbers(_PASSED_ON):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._take)
+        return self
+
+    def _take(self, number: int, _frame: object) -> None:
+        if number not in self._keys:
+            self._came.append(number)
+
+    @property
+    def in_the_child(self) -> Callable[[], object] | None:
+        """Nothing: a handler isn't inherited."""
+        return None
+
+    def next(self, wait_s: float) -> int | None:
+        """A signal to pass on; None after a short while."""
+        if not self._came:
+            time.sleep(min(wait_s, _POLL_S))
+        return self._came.popleft() if self._came else None
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+
+Watched = Blocked | Handled
+
+
+def watched() -> Watched:
+    """The best this system has."""
+    return Blocked() if hasattr(signal, "sigtimedwait") else Handled()
+
+
+def _at_a_terminal() -> bool:
+    return any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def end_by(number: int) -> None:
+    """End this process by a signal, as if nobody had handled it; returns if that can't be."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the program's own core is the one
+    with contextlib.suppress(OSError, ValueError):
+        signal.signal(number, signal.SIG_DFL)  # SIGKILL has no handler to take away
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+    signal.raise_signal(number)

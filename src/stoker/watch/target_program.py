@@ -1,0 +1,70 @@
+"""The program that uses one loader, for ``stoker tune TARGET``: a step for every batch, over and
+over, until it is stopped from within. It is watched as every other program is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from stoker.errors import TargetError
+from stoker.tuning import target as targets
+from stoker.tuning.failing import failure_of, no_batch, target_failure
+from stoker.tuning.loading import load
+from stoker.tuning.result import Failure
+from stoker.watch.settings import Settings
+
+FAILED = "target-failed.json"
+SEED = 0
+
+
+def main() -> None:
+    """Use the loader that the first argument tells of, until the program is stopped."""
+    request: dict[str, Any] = json.loads(sys.argv[1])
+    settings = Settings.here()
+    folder = settings.folder if settings else ""
+    try:
+        loader = load(request["target"], SEED, batch_size=request["batch_size"])
+        step = _step(request)
+    except TargetError as error:
+        _tell(folder, target_failure(error))
+        sys.exit(1)
+    batches = 0
+    try:
+        while True:
+            before = batches
+            for batch in loader:
+                batches += 1
+                step(batch)
+            if batches == before:
+                _tell(folder, no_batch(int(loader.num_workers)))
+                sys.exit(1)
+    except Exception as error:
+        count = int(loader.num_workers)
+        _tell(folder, failure_of(error, count, f"after {batches} batches", batches))
+        sys.exit(1)
+
+
+def _step(request: dict[str, Any]) -> Callable[[Any], object]:
+    if request["step"]:
+        step = targets.find_step(request["step"])
+        return lambda batch: step(batch)
+    step_s = request["step_ms"] / 1e3
+    if step_s <= 0:
+        return lambda batch: None
+    return lambda batch: time.sleep(step_s)
+
+
+def _tell(folder: str, failure: Failure) -> None:
+    with contextlib.suppress(OSError):
+        target = Path(folder) / FAILED
+        part = target.with_suffix(".part")
+        part.write_text(json.dumps(asdict(failure)), encoding="utf-8")
+        os.replace(part, target)
