@@ -42,6 +42,14 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(autouse=True, scope="session")
+def _answers_are_the_tests_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What is kept in the developer's cache is neither read nor written, by no process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STOKER_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
 def _accelerator_is_awake() -> None:
     """Opens an accelerator's descriptors before the first test is looked at."""
     if torch.accelerator.is_available():

@@ -244,7 +244,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
                 spare.close()
                 spare = None
             context = self.multiprocessing_context or torch.multiprocessing
-            governor = account.new_governor(least, context.get_start_method())
+            governor = account.new_governor(least, context.get_start_method(), account.known(self))
         governor.changed = functools.partial(_now_has, weakref.ref(self))
         done = functools.partial(
             _give_back,

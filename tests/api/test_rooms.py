@@ -42,12 +42,14 @@ PURE = [
     "sizes.py",
     "transport/board_bytes.py",
     "tuning/answer.py",
+    "tuning/belief.py",
     "tuning/calls.py",
     "tuning/change.py",
     "tuning/controller.py",
     "tuning/dearest.py",
     "tuning/decision.py",
     "tuning/explained.py",
+    "tuning/known.py",
     "tuning/limits.py",
     "tuning/loader_call.py",
     "tuning/meter.py",
@@ -188,6 +190,8 @@ def test_the_command_line_comes_up_without_torch() -> None:
 def test_the_loader_does_not_bring_the_command_line_along() -> None:
     loaded = loaded_by("import stoker; stoker.DataLoader")
     assert "torch" in loaded
+    assert not loaded & {"click", "rich", "plotext", "stoker.cli", "stoker.report"}
+    assert not loaded & {"platformdirs", "filelock", "stoker.tuning.answers"}
     assert not loaded & {
         "click",
         "jinja2",

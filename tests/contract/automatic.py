@@ -23,13 +23,16 @@ FORK = multiprocessing.get_context("fork")
 class Still:
     """A governor that wants what there is; tests change the number themselves."""
 
-    def __init__(self, least: Least, *args: Any) -> None:
+    def __init__(self, least: Least, *args: Any, known: Any = None) -> None:
         self.least = least.workers
         self.decisions: list[Decision] = args[-2]
         self.changed: Callable[[int], None] = lambda workers: None
 
     def next_window(self) -> tuple[int, float]:
         return 1, 0.0
+
+    def begin(self, batches_left: int | None) -> None:
+        return None
 
     def review(self, window: Any, batches_left: int | None) -> None:
         return None

@@ -51,6 +51,10 @@ class Governor(Protocol):
         """How many batches, and seconds, the next window is to have at least."""
         ...
 
+    def begin(self, batches_left: int | None) -> int | None:
+        """Asked once, at the first batch: how many workers to begin with, None for no change."""
+        ...
+
     def review(self, window: Window, batches_left: int | None) -> int | None:
         """Looks at what was seen; returns how many workers to have, None for no change."""
         ...
@@ -125,6 +129,7 @@ class AdaptiveFeed:
         self.made_of: Any = None
         self._feed: Feed | None = None
         self._suits_workers = False
+        self._begun = False
         self._due = 0.0
         self._mark: int | None = None
         self._starting: tuple[float, int] | None = None
@@ -211,6 +216,13 @@ class AdaptiveFeed:
         """Closes the window if it is long enough, and has the governor look at it."""
         now, meter = self._meter.left_at, self._meter
         self._watch_the_start(now)
+        left = None if self._now.length is None else max(0, self._now.length - self._delivered)
+        if not self._begun and left != 0:
+            self._begun = True
+            target = self._governor.begin(left)
+            if target is not None and target != self.workers:
+                self.resize(target, batch)
+                return
         if not meter.window_is_open:
             self._due = now + _LOOK_AGAIN_S
             if self._is_steady():
@@ -221,7 +233,6 @@ class AdaptiveFeed:
         if batches < least_batches or seconds < least_s:
             return
         window = meter.close_window(self._feed.serving if self._feed else 0)
-        left = None if self._now.length is None else max(0, self._now.length - self._delivered)
         target = self._governor.review(window, left)
         if target is not None and target != self.workers:
             self.resize(target, batch)

@@ -95,6 +95,11 @@ def cpu_share(
     return CpuShare(ranks.total, Fact(max(least.value, LEAST_SHARE_CPUS), least.source))
 
 
+def ranks_on_node(environ: Mapping[str, str] | None = None) -> int:
+    """Processes of this training on this node, by what the launchers say; reads no file."""
+    return _ranks(os.environ if environ is None else environ).total.value
+
+
 def _ranks(environ: Mapping[str, str]) -> _Ranks:
     outer, own = _outer_ranks(environ), slurm.positive(environ, _TORCHRUN[0])
     if own is None:

@@ -24,6 +24,7 @@ from stoker.order.epoch import EpochPlan
 from stoker.transport.board import publish, withdraw
 from stoker.tuning.decision import Decision
 from stoker.tuning.governor import Least, LoaderGovernor
+from stoker.tuning.known import Known
 from stoker.tuning.snapshot import Identity, Now, snapshot
 from stoker.tuning.statistics import Statistics, WorkerState
 from stoker.tuning.status import encode
@@ -72,6 +73,8 @@ class Account:
         self._share: CpuShare | None = None
         self.room = Room(memory_limit or 0, "memory_limit", strict=memory_limit is not None)
         self.governor: LoaderGovernor | None = None
+        self._recalled = False
+        self._known: Known | None = None
         self.decisions: list[Decision] = []
         self._spare: AdaptiveFeed | None = None
         self._feed: Callable[[], AdaptiveFeed | Feed | None] = lambda: None
@@ -123,8 +126,16 @@ class Account:
         """The iterator's batches come from there."""
         self._feed = weakref.ref(feed)
 
-    def new_governor(self, least: Least, method: str) -> LoaderGovernor:
-        """Makes what chooses the number of workers."""
+    def known(self, loader: Any) -> Known | None:
+        """What is known of the loader's work from before; looked up once."""
+        if not self._recalled:
+            from stoker.tuning.recall import recall
+
+            self._recalled, self._known = True, recall(loader)
+        return self._known
+
+    def new_governor(self, least: Least, method: str, known: Known | None = None) -> LoaderGovernor:
+        """Makes what chooses the number of workers, which begins with what is known."""
         others = weakref.WeakMethod(self._others_cpus)
         self.governor = LoaderGovernor(
             least,
@@ -134,6 +145,7 @@ class Account:
             self.meter,
             self.decisions,
             method,
+            known=known,
         )
         return self.governor
 

@@ -15,7 +15,9 @@ from dataclasses import dataclass, replace
 
 from stoker.feed.window import Window
 from stoker.tuning import explained
+from stoker.tuning.belief import Belief
 from stoker.tuning.decision import Bounds, Decision
+from stoker.tuning.known import Known
 from stoker.tuning.seek import (
     AGAIN,
     FEWER,
@@ -28,7 +30,7 @@ from stoker.tuning.seek import (
     seek,
 )
 from stoker.tuning.seen import FED, PATIENCE, Seen, Step, inflated
-from stoker.tuning.visits import Visit, measurable, other_work
+from stoker.tuning.visits import COMPARED, Visit, measurable, other_work
 from stoker.tuning.wording import workers
 
 CPUS_CHANGED = 1.5
@@ -65,10 +67,12 @@ class Controller:
 
     Args:
         patience: Windows after which a rate is taken as it is.
+        known: Where to begin; None where nothing is known of the work.
     """
 
-    def __init__(self, patience: int = PATIENCE) -> None:
+    def __init__(self, patience: int = PATIENCE, known: Known | None = None) -> None:
         self._patience = patience
+        self._belief = Belief(known)
         self._workers = 0
         self._visits: dict[int, Visit] = {}
         self._settled: _Settled | None = None
@@ -99,6 +103,11 @@ class Controller:
             self._changes += 1
             self._settled = None
             self._told = None
+
+    def begin(self, bounds: Bounds) -> Decision | None:
+        """What to do at the first batch, before there is a window; None: nothing is known."""
+        step = self._belief.first(self._workers, self._bounded(bounds))
+        return self._decide(step) if step else None
 
     def cannot_exceed(self, count: int, why: str) -> None:
         """More workers than this cannot be had; `why` ends "the most that ... allows"."""
@@ -149,6 +158,8 @@ class Controller:
         self._spent_s += window.seconds
         cpus = max(bounds.cpus, 0.01)
         if self._cpus is None or not 1 / CPUS_CHANGED < cpus / self._cpus < CPUS_CHANGED:
+            if self._cpus is not None:
+                self._belief.forget()
             self._cpus = cpus
             self._reopen(0)
         visit = self._visits.setdefault(self._workers, Visit(self._workers))
@@ -159,6 +170,7 @@ class Controller:
             del self._visits[0]
         if other_work(self._settled.base if self._settled else None, list(visit.windows)):
             self._floor = 0
+            self._belief.forget()
             self._reopen(2)
 
     def _reopen(self, keep: int) -> None:
@@ -185,7 +197,11 @@ class Controller:
             self._floor,
             self._patience,
         )
-        step = seek(seen)
+        step = self._belief.step(seen)
+        if self._belief.failed:
+            self._visits = {}
+        elif step is None and not self._belief.waits(self._workers):
+            step = seek(seen)
         if step is None:
             return None
         self._final = step if step.final else None
@@ -215,12 +231,22 @@ class Controller:
         recent = Visit.of(self._workers, settled.recent)
         if recent.count < FEWER_WINDOWS or recent.seconds < FEWER_S:
             return None
+        if self._belief.holds and not self._workers:
+            return self._look_after_all(settled, bounds)
         if self._needs_more(settled, recent, bounds):
             self._quiet_s *= 2
             self._floor = self._workers + 1 if self._workers else 0
             self._reopen(AGREEING)
             return self._find(bounds)
         return self._lower(recent, bounds) if settled.fed else None
+
+    def _look_after_all(self, settled: _Settled, bounds: Bounds) -> Decision | None:
+        """A main process that was believed to do is looked at as any other in the end."""
+        if not self._belief.over(settled.seconds):
+            return None
+        self._belief.forget()
+        self._reopen(COMPARED)
+        return self._find(bounds)
 
     def _needs_more(self, settled: _Settled, recent: Visit, bounds: Bounds) -> bool:
         """Whether a consumer that was fed waits now, or workers are worth it that were not."""

@@ -15,6 +15,7 @@ from stoker.host.memory import memory_facts
 from stoker.host.ranks import CpuShare
 from stoker.tuning.controller import Controller
 from stoker.tuning.decision import Bounds, Decision
+from stoker.tuning.known import Known
 
 _log = logging.getLogger("stoker")
 
@@ -56,6 +57,7 @@ class LoaderGovernor:
         meter: Counts the batches.
         decisions: Where to keep what was decided, in order of time.
         method: How processes are started.
+        known: Where to begin; None where nothing is known of the work.
 
     Attributes:
         changed: Called with the number of workers when it was changed.
@@ -70,6 +72,7 @@ class LoaderGovernor:
         meter: Meter,
         decisions: list[Decision],
         method: str,
+        known: Known | None = None,
     ) -> None:
         self.least = least.workers
         self._least = least
@@ -77,7 +80,7 @@ class LoaderGovernor:
         self._others_cpus = others_cpus
         self._room = room
         self._meter = meter
-        self._controller = Controller()
+        self._controller = Controller(known=known)
         forked = method == "fork"
         self._start_s = _FORK_S if forked else _FRESH_S
         self._worker_bytes = _FORKED_BYTES if forked else _FRESH_BYTES
@@ -93,6 +96,16 @@ class LoaderGovernor:
     def next_window(self) -> tuple[int, float]:
         """How many batches, and seconds, the next window is to have at least."""
         return self._controller.wanted
+
+    def begin(self, batches_left: int | None) -> int | None:
+        """Looks at what was known before; returns how many workers to begin with, None if it's
+        not known, or not worth it yet.
+        """
+        decision = self._controller.begin(self._bounds(batches_left))
+        if decision is None:
+            return None
+        self._keep(decision)
+        return decision.workers
 
     def review(self, window: Window, batches_left: int | None) -> int | None:
         """Looks at what was seen; returns how many workers to have, None for no change."""

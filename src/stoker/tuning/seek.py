@@ -104,7 +104,7 @@ def _from_main(seen: Seen) -> Step | None:
     if seen.visit.count < (2 if gain >= SURE and _agree(seen.visit) else 4):
         return None
     for count in (target, target // 4):
-        if count >= 1 and gain_with(seen, count) >= WORTH_STARTING and _pays(seen, count):
+        if count >= 1 and gain_with(seen, count) >= WORTH_STARTING and pays(seen, count):
             return Step(count, explained.start(seen, count, target), explained.figures(seen.visit))
     return None
 
@@ -135,7 +135,7 @@ def gain_with(seen: Seen, count: int) -> float:
     return min(limits) / visit.rate_per_s
 
 
-def _pays(seen: Seen, count: int, gain: float | None = None) -> bool:
+def pays(seen: Seen, count: int, gain: float | None = None) -> bool:
     """Whether what is gained pays for starting workers: as in renting skis, the future is
     taken to last as long as the past where its length is not known.
     """
@@ -258,7 +258,7 @@ def _try(seen: Seen, count: int, rate_per_s: float) -> Step | None:
     clear = count >= 1.2 * seen.here and gain > 1.1 and max(seen.visits) == seen.here
     if not (clear or seen.precise(visit)):
         return None
-    if count > max(seen.visits) and not _pays(seen, count, max(1.0, gain)):
+    if count > max(seen.visits) and not pays(seen, count, max(1.0, gain)):
         return None
     return Step(count, explained.another(seen, count, rate_per_s), explained.figures(visit))
 

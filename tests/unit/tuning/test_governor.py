@@ -19,6 +19,7 @@ from stoker.host.ranks import CpuShare
 from stoker.tuning import governor
 from stoker.tuning.decision import Decision
 from stoker.tuning.governor import Least, LoaderGovernor
+from stoker.tuning.known import Known
 
 GIB = 1 << 30
 
@@ -66,10 +67,11 @@ def governed(
     others: Callable[[], tuple[float, int]] = lambda: (0.0, 0),
     room: Room | None = None,
     method: str = "fork",
+    known: Known | None = None,
 ) -> LoaderGovernor:
     share = CpuShare(Fact(machine.ranks, "planted"), Fact(machine.cpus, "planted CPUs"))
     room = room or Room(GIB, "memory_limit", strict=True)
-    return LoaderGovernor(least, share, others, room, Meter(), [], method)
+    return LoaderGovernor(least, share, others, room, Meter(), [], method, known)
 
 
 def test_the_loaders_own_limit_where_nothing_else_is_short(machine: Machine) -> None:
@@ -227,6 +229,21 @@ def test_decisions_are_kept_with_time_and_batch_and_logged(
         "num_workers 0 -> 3 at batch 17: the step waits",
         "num_workers 3 -> 3 at batch 40: that is enough",
     ]
+
+
+def test_it_begins_with_what_is_known(machine: Machine) -> None:
+    made = governed(machine, known=Known(4, "2026-12-01", 900.0))
+    assert made.begin(100) == 4
+    assert made._decisions[0].reason.startswith("4 workers to begin with: `stoker tune` found")
+    assert made.begin(99) is None
+    assert governed(machine).begin(100) is None
+
+
+def test_what_is_short_bounds_what_is_known(machine: Machine) -> None:
+    machine.memory_bytes = GIB // 4
+    assert governed(machine, known=Known(4, "2026-12-01", 900.0)).begin(100) == 2
+    machine.memory_bytes = 0
+    assert governed(machine, known=Known(4, "2026-12-01", 900.0)).begin(100) is None
 
 
 def test_a_change_is_told_on(machine: Machine) -> None:
