@@ -25,7 +25,7 @@ from stoker.watch.settings import VARIABLE, Settings
 from stoker.watch.signals import Watched, end_by, watched
 from stoker.watch.tree import Tree
 
-TICK_S = 0.2
+TICK_S = 0.19  # a little less than signals wake us
 TERM_S = 3.0
 INJECTED = str(Path(__file__).parent / "inject")
 
@@ -108,7 +108,7 @@ class Running:
         """
         tick_at = time.monotonic()
         while self._process.poll() is None:
-            number = self._signals.next(TICK_S)
+            number = self._signals.next()
             if number is not None:
                 self._process.send_signal(number)
             now = time.monotonic()

@@ -144,7 +144,7 @@ def _line(site: Site, asked: int, told: Statistics) -> Served:
     if told.automatic:
         last = told.decisions[-1] if told.decisions else None
         workers = last.workers if last is not None else 0
-        reason = last.reason if last is not None else ""
+        reason = last.reason if last is not None else "too few batches to choose by"
     return Served(
         site=site,
         asked=(asked,),

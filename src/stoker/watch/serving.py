@@ -104,10 +104,10 @@ class DataLoader(stoker.loader.DataLoader[T_co]):
         if care is None or care.torch:  # None: a subclass never called the constructor
             return Torch._get_iterator(self)
         if care.begun:
-            return super()._get_iterator()
+            return self._served_iterator(care)
         before = _random_state(self)
         try:
-            iterator = super()._get_iterator()
+            iterator = self._served_iterator(care)
         except ArgumentError:
             raise
         except StokerError as error:
@@ -117,6 +117,17 @@ class DataLoader(stoker.loader.DataLoader[T_co]):
         care.begun = True
         _here.ledger.write_now_and_then()
         return iterator
+
+    def _served_iterator(self, care: _Care) -> Any:
+        """As the program has asked for no worker, none of torch's would run this function."""
+        init_fn = self.worker_init_fn
+        if init_fn is None or care.asked or not self._automatic:
+            return super()._get_iterator()
+        vars(self)["worker_init_fn"] = None
+        try:
+            return super()._get_iterator()
+        finally:
+            vars(self)["worker_init_fn"] = init_fn
 
     @property
     def _index_sampler(self) -> Any:
