@@ -25,6 +25,7 @@ class Settings:
         counts: Exactly these numbers of workers are to be measured; None: as found best.
         trace: Whether single events are kept for a timeline.
         cache: Whether answers of earlier runs may be used and kept.
+        command: Process id of the command that started the program; 0 where there is none.
     """
 
     mode: Literal["tune", "run"]
@@ -35,6 +36,7 @@ class Settings:
     counts: tuple[int, ...] | None = None
     trace: bool = False
     cache: bool = True
+    command: int = 0
 
     def encode(self) -> str:
         """For the environment variable `VARIABLE`."""

@@ -18,7 +18,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -122,6 +122,25 @@ def watched() -> Watched:
 
 def _at_a_terminal() -> bool:
     return any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Signals that would end this process at once raise instead, so that it cleans up."""
+
+    def stop(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {
+        number: signal.signal(number, stop)
+        for number in _numbers(("SIGTERM", "SIGHUP"))
+        if signal.getsignal(number) == signal.SIG_DFL
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def end_by(number: int) -> None:
