@@ -15,17 +15,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
 
 from stoker.errors import ProgramError
 from stoker.watch.program import Program
 from stoker.watch.settings import VARIABLE, Settings
-from stoker.watch.signals import Watched, end_by, watched
+from stoker.watch.signals import Watched, end_by, ended_by_signals, watched
 from stoker.watch.tree import Tree
 
-TICK_S = 0.2
+TICK_S = 0.19  # a little less than signals wake us
 TERM_S = 3.0
 INJECTED = str(Path(__file__).parent / "inject")
 
@@ -45,13 +45,14 @@ class Ended:
 
 @contextlib.contextmanager
 def run_folder() -> Iterator[str]:
-    """A temporary folder for one run; it is removed whatever happens."""
-    folder = tempfile.mkdtemp(prefix="stoker-run-")
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        shutil.rmtree(folder, ignore_errors=True)  # a process may have been writing
+    """A temporary folder for one run; it is removed unless this process is killed."""
+    with ended_by_signals():
+        folder = tempfile.mkdtemp(prefix="stoker-run-")
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(folder, ignore_errors=True)  # a process may have been writing
 
 
 @contextlib.contextmanager
@@ -108,7 +109,7 @@ class Running:
         """
         tick_at = time.monotonic()
         while self._process.poll() is None:
-            number = self._signals.next(TICK_S)
+            number = self._signals.next()
             if number is not None:
                 self._process.send_signal(number)
             now = time.monotonic()
@@ -179,5 +180,5 @@ def _environment(settings: Settings) -> dict[str, str]:
     path = told.get("PYTHONPATH", "")
     if path.split(os.pathsep)[0] != INJECTED:
         told["PYTHONPATH"] = f"{INJECTED}{os.pathsep}{path}" if path else INJECTED
-    told[VARIABLE] = settings.encode()
+    told[VARIABLE] = replace(settings, command=os.getpid()).encode()
     return told

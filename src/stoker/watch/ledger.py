@@ -8,6 +8,7 @@ What is written is whole, or the one before. Nothing here ever fails the program
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 import weakref
@@ -18,9 +19,12 @@ from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from stoker.tuning.answer import Site
 from stoker.tuning.statistics import Statistics
 from stoker.watch.served import Served, encode, together
+from stoker.watch.settings import Settings
 
 WRITE_EVERY_S = 1.0
 PART = "part-{}.json"
@@ -34,11 +38,12 @@ class Ledger:
     """See the module. Any thread may call it.
 
     Args:
-        folder: The run's folder.
+        settings: Of this run.
     """
 
-    def __init__(self, folder: str) -> None:
-        self._folder = Path(folder)
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._folder = Path(settings.folder)
         self._lock = threading.RLock()
         self._at_end: Any = None
         self.forget()
@@ -109,7 +114,12 @@ class Ledger:
     def _at_the_end_too(self) -> None:
         """Multiprocessing's own ends of processes come by its finalizers, and by no others."""
         if self._at_end is None or not self._at_end.still_active():
-            self._at_end = util.Finalize(None, self.write, exitpriority=100)
+            self._at_end = util.Finalize(None, self._end, exitpriority=100)
+
+    def _end(self) -> None:
+        self.write()
+        if self._settings.command and not psutil.pid_exists(self._settings.command):
+            shutil.rmtree(self._folder, ignore_errors=True)  # nobody else will
 
     def _lines(self) -> list[Served]:
         with self._lock:
@@ -144,7 +154,7 @@ def _line(site: Site, asked: int, told: Statistics) -> Served:
     if told.automatic:
         last = told.decisions[-1] if told.decisions else None
         workers = last.workers if last is not None else 0
-        reason = last.reason if last is not None else ""
+        reason = last.reason if last is not None else "too few batches to choose by"
     return Served(
         site=site,
         asked=(asked,),

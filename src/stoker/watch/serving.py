@@ -15,6 +15,7 @@ import functools
 import inspect
 import logging
 import multiprocessing
+import os
 import sys
 import weakref
 from types import ModuleType
@@ -52,6 +53,7 @@ class _Care:
         torch: Whether torch's own methods serve it.
         begun: Whether it has had an iterator.
         look: Tells its numbers; None where they are not kept.
+        pid: The process that keeps them.
     """
 
     def __init__(self, site: Site, asked: int, own: dict[str, Any]) -> None:
@@ -61,6 +63,7 @@ class _Care:
         self.torch = False
         self.begun = False
         self.look: Look | None = None
+        self.pid = 0
 
 
 class DataLoader(stoker.loader.DataLoader[T_co]):
@@ -72,19 +75,18 @@ class DataLoader(stoker.loader.DataLoader[T_co]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         own = _arguments(self, args, kwargs)
-        if own is None or _in_a_worker():
+        if own is None or torch.utils.data.get_worker_info() is not None:
             _leave_to_torch(self, args, kwargs)
             return
-        site = _here.sites.site(own.get("dataset"), self)
-        care = _Care(site, _asked(own), own)
-        kind: Any = type(self)
-        why = taken_over(kind, _SERVED) or _refusal(self, care)
+        care = _Care(_here.sites.site(own.get("dataset"), self), _asked(own), own)
+        why = _why_not(type(self)) or _refusal(self, care)
         if why:
             _leave_to_torch(self, args, kwargs)
-            _here.ledger.falls_back(site, care.asked, why)
+            _here.ledger.falls_back(care.site, care.asked, why)
         else:
             vars(self)[_CARE] = care
             _here.keep(self)
+        _here.sites.remember(self.dataset, self, care.site, care.asked)
 
     def __setattr__(self, attr: str, val: Any) -> None:
         care = _care(self)
@@ -103,11 +105,11 @@ class DataLoader(stoker.loader.DataLoader[T_co]):
         care = _care(self)
         if care is None or care.torch:  # None: a subclass never called the constructor
             return Torch._get_iterator(self)
-        if care.begun:
-            return super()._get_iterator()
+        if care.begun and care.pid == os.getpid():
+            return self._served_iterator(care)
         before = _random_state(self)
         try:
-            iterator = super()._get_iterator()
+            iterator = self._served_iterator(care)
         except ArgumentError:
             raise
         except StokerError as error:
@@ -115,8 +117,21 @@ class DataLoader(stoker.loader.DataLoader[T_co]):
             _give_up(self, error.what)
             return Torch._get_iterator(self)
         care.begun = True
+        if care.pid != os.getpid():
+            _here.keep(self)  # made before this process was forked
         _here.ledger.write_now_and_then()
         return iterator
+
+    def _served_iterator(self, care: _Care) -> Any:
+        """As the program has asked for no worker, none of torch's would run this function."""
+        init_fn = self.worker_init_fn
+        if init_fn is None or care.asked or not self._automatic:
+            return super()._get_iterator()
+        vars(self)["worker_init_fn"] = None
+        try:
+            return super()._get_iterator()
+        finally:
+            vars(self)["worker_init_fn"] = init_fn
 
     @property
     def _index_sampler(self) -> Any:
@@ -256,11 +271,11 @@ def _set_random_state(loader: Any, state: tuple[Any, Any]) -> None:
         loader.generator.set_state(state[1])
 
 
-def _in_a_worker() -> bool:
-    """Whether this process makes batches itself, and must not start processes."""
-    if torch.utils.data.get_worker_info() is not None:
-        return True
-    return bool(multiprocessing.current_process().daemon)
+def _why_not(kind: Any) -> str:
+    """Why no loader of this class can be Stoker's in this process; empty where one can."""
+    if multiprocessing.current_process().daemon:
+        return "a daemonic process can start no workers"
+    return taken_over(kind, _SERVED)
 
 
 def _tell(account: weakref.ref[Account]) -> float:
@@ -276,11 +291,15 @@ class _Here:
     sites: Sites
     ledger: Ledger
 
+    def begin(self, settings: Settings) -> None:
+        """Loaders may be made from now on."""
+        self.settings, self.sites = settings, Sites()
+        self.ledger = Ledger(settings)
+
     def keep(self, loader: DataLoader[Any]) -> None:
         """A loader was made that Stoker serves."""
         care = loader._stoker_care
-        self.sites.remember(loader.dataset, loader, care.site, care.asked)
-        care.look = loader._account.statistics
+        care.look, care.pid = loader._account.statistics, os.getpid()
         self.ledger.serves(loader, care.site, care.asked, care.look)
 
 
@@ -299,8 +318,7 @@ class _OwnDataLoader(DataLoader[T_co]):
 
 def install(settings: Settings) -> None:
     """Put Stoker's loader where torch's was."""
-    _here.settings, _here.sites = settings, Sites()
-    _here.ledger = Ledger(settings.folder)
+    _here.begin(settings)
     own = logging.getLogger("stoker")  # what it tells is told at the end
     own.addHandler(logging.NullHandler())
     own.propagate = False

@@ -27,6 +27,7 @@ class Settings:
         cache: Whether answers of earlier runs may be used and kept.
         timeout_s: Seconds without a batch after which a setting that is tried has failed.
         consumer: What uses the batches, in plain words.
+        command: Process id of the command that started the program; 0 where there is none.
     """
 
     mode: Literal["tune", "run"]
@@ -39,6 +40,7 @@ class Settings:
     cache: bool = True
     timeout_s: float = 120.0
     consumer: str = "the program's own step"
+    command: int = 0
 
     def encode(self) -> str:
         """For the environment variable `VARIABLE`."""

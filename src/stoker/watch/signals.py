@@ -6,7 +6,8 @@ the command alone it passes on.
 
 `Blocked` (Linux, BSD): the signals are blocked before the program starts, so none is lost in
 between, and are waited for one by one; the kernel says of each whether it came from the
-terminal. Assumes that the command has no thread that was started before, and that runs on.
+terminal. A timer's signal ends each wait in time. Assumes that the command has no thread that
+was started before, and no use for SIGALRM.
 `Handled` (macOS, Windows): handlers; what the terminal may have sent is not passed on.
 """
 
@@ -17,12 +18,13 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
 _PASSED_ON = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 _FROM_THE_KEYBOARD = ("SIGINT", "SIGQUIT")
+WAKE_S = 0.2
 _POLL_S = 0.02
 
 
@@ -34,13 +36,15 @@ class Blocked:
     """Signals are waited for. A context manager, for the main thread."""
 
     def __init__(self) -> None:
-        self._wanted = _numbers((*_PASSED_ON, "SIGCHLD"))
+        self._own = {signal.SIGCHLD, signal.SIGALRM}
+        self._wanted = self._own | _numbers(_PASSED_ON)
         self._before: Any = None
 
     def __enter__(self) -> Blocked:
         if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # or the exit code is lost
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, self._wanted)
+        signal.setitimer(signal.ITIMER_REAL, WAKE_S, WAKE_S)
         return self
 
     @property
@@ -49,10 +53,11 @@ class Blocked:
         before = self._before
         return lambda: signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
-    def next(self, wait_s: float) -> int | None:
-        """A signal to pass on; None after `wait_s`, or when the program may have ended."""
-        found = signal.sigtimedwait(self._wanted, wait_s)
-        if found is None or found.si_signo == signal.SIGCHLD or found.si_code > 0:
+    def next(self) -> int | None:
+        """A signal to pass on; None after `WAKE_S`, or when the program may have ended."""
+        # Not sigtimedwait: stopped and continued, CPython's tells of a signal that wasn't.
+        found = signal.sigwaitinfo(self._wanted)
+        if found.si_signo in self._own or found.si_code > 0:
             return None
         return int(found.si_signo)
 
@@ -62,7 +67,8 @@ class Blocked:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        while signal.sigtimedwait({signal.SIGCHLD}, 0) is not None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        while signal.sigtimedwait(self._own, 0) is not None:
             pass
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
@@ -90,10 +96,10 @@ class Handled:
         """Nothing: a handler isn't inherited."""
         return None
 
-    def next(self, wait_s: float) -> int | None:
+    def next(self) -> int | None:
         """A signal to pass on; None after a short while."""
         if not self._came:
-            time.sleep(min(wait_s, _POLL_S))
+            time.sleep(_POLL_S)
         return self._came.popleft() if self._came else None
 
     def __exit__(
@@ -111,11 +117,30 @@ Watched = Blocked | Handled
 
 def watched() -> Watched:
     """The best this system has."""
-    return Blocked() if hasattr(signal, "sigtimedwait") else Handled()
+    return Blocked() if hasattr(signal, "sigwaitinfo") else Handled()
 
 
 def _at_a_terminal() -> bool:
     return any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+@contextlib.contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Signals that would end this process at once raise instead, so that it cleans up."""
+
+    def stop(number: int, _frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {
+        number: signal.signal(number, stop)
+        for number in _numbers(("SIGTERM", "SIGHUP"))
+        if signal.getsignal(number) == signal.SIG_DFL
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def end_by(number: int) -> None:

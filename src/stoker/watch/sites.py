@@ -30,7 +30,7 @@ _WRAPPERS = ("lightning", "lightning_fabric", "pytorch_lightning")
 _INNER, _USER = "inner", ""  # every other kind is a library's name
 
 _kinds: dict[str, str] = {}
-_known: dict[tuple[Any, int], Site] = {}
+_known: dict[tuple[str, int, str], Site] = {}
 
 
 def site_of_caller(made: object = None) -> Site:
@@ -99,18 +99,20 @@ def _kind_of_file(file: str) -> str:
 
 def _standard_library() -> tuple[str, ...]:
     paths = sysconfig.get_paths()
-    return tuple(os.path.join(paths[name], "") for name in ("stdlib", "platstdlib"))
+    folders = (paths["stdlib"], paths["platstdlib"], os.path.dirname(os.__file__))
+    return tuple(os.path.join(folder, "") for folder in folders)
 
 
 def _site(frame: FrameType) -> Site:
     code, line = frame.f_code, frame.f_lineno
-    found = _known.get((code, line))
+    key = (code.co_filename, line, code.co_name)
+    found = _known.get(key)
     if found is None:
         text = linecache.getline(code.co_filename, line, frame.f_globals).strip()
         found = Site(code.co_filename, line, code.co_name, text)
         if len(_known) >= _MOST:
             _known.clear()
-        _known[code, line] = found
+        _known[key] = found
     return found
 
 

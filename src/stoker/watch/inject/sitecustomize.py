@@ -122,7 +122,8 @@ def _write_reason(error: BaseException) -> None:
         folder = json.loads(os.environ[_VARIABLE])["folder"]
         lines = traceback.format_exception(type(error), error, error.__traceback__)
         with open(os.path.join(folder, f"failed-{os.getpid()}.txt"), "w") as stream:
-            stream.write(f"{type(error).__name__}: {error}\n\n" + "".join(lines))
+            what = getattr(error, "what", f"{type(error).__name__}: {error}")
+            stream.write(what + "\n\n" + "".join(lines))
     except Exception:
         return  # the run is over, or the disk is full: nobody is left to be told
 
