@@ -95,3 +95,25 @@ class Memory(SizeType):
         if not 0 < size <= MOST_BYTES:
             self.fail(f"'{value}' is not a size above 0 and up to 1 PiB", param, ctx)
         return size
+
+
+class Within(NumberType):
+    """A number between two others, both allowed; not a number is refused."""
+
+    name = "number"
+
+    def __init__(self, least: float, most: float) -> None:
+        self.least, self.most = least, most
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """As a float."""
+        try:
+            number = float(str(value))
+        except ValueError:
+            number = math.nan
+        if not self.least <= number <= self.most:
+            told = f"from {self.least:g} to {self.most:,g}"
+            self.fail(f"'{value}' is not a number {told}", param, ctx)
+        return number

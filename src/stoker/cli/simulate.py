@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from stoker.cli.options import Cpus, Memory
+from stoker.cli.options import Cpus, Memory, Within
 
 LONGEST_STEP_MS = 3_600_000.0
 FASTEST = 10.0
@@ -16,12 +16,13 @@ FASTEST = 10.0
 @click.option("--memory", type=Memory(), help="Memory there, like 128GB.  [default: as here]")
 @click.option(
     "--step-ms",
-    type=click.FloatRange(0, LONGEST_STEP_MS),
+    type=Within(0, LONGEST_STEP_MS),
+    metavar="MS",
     help="Milliseconds of the consumer's step for a batch.  [default: as measured]",
 )
 @click.option(
     "--cpu-speed",
-    type=click.FloatRange(1, FASTEST),
+    type=Within(1, FASTEST),
     default=1.0,
     show_default=True,
     metavar="TIMES",

@@ -119,7 +119,7 @@ def explanations(
 
 def _at_least(points: Sequence[Point], floors: Sequence[Point]) -> list[Curve]:
     """Where no curve through the points reaches the floors: the plain one, if noise may have
-    made the rest, else curves through both.
+    made the rest, else curves through the points and the floors that were not reached.
     """
     plain = curves(points[:1])
     seen = (plain[0].rate_per_s(point.workers) for point in points)
@@ -127,7 +127,9 @@ def _at_least(points: Sequence[Point], floors: Sequence[Point]) -> list[Curve]:
     if all(abs(math.log(rate / p.rate_per_s)) < CLEARLY * p.error for p, rate in pairs):
         return plain
     taken = {point.workers for point in points}
-    both = [*points, *(floor for floor in floors if floor.workers not in taken)]
+    best = curves(points)[0]
+    both = list(points)
+    both += [each for each in floors if each.workers not in taken and not _reaches(best, [each])]
     return curves(sorted(both, key=lambda point: point.workers))
 
 
