@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stoker.tuning.answer import Answer, Rate, Work
-from stoker.tuning.model import KNEE, Curve, Point, curves
+from stoker.tuning.model import A_PART, KNEE, Curve, Point, curves
 
 LEAST_ERROR = 0.015
 """Standard error that no rate is known better than."""
@@ -110,11 +110,23 @@ def explanations(
         floors: Rates that a curve has to reach.
         shapes: Parts that a curve may have; None for as many as the best one has.
     """
-    found = [curve for curve in curves(points) if _reaches(curve, floors)]
+    found = [curve for curve in _fitted(points) if _reaches(curve, floors)]
     found = found or _at_least(points, floors)
     if shapes is not None:
         return [curve for curve in found if shape(curve) <= shapes] or found[:1]
     return [curve for curve in found if len(shape(curve)) <= len(shape(found[0]))]
+
+
+def _fitted(points: Sequence[Point]) -> list[Curve]:
+    """The plausible curves; where even the best is far from the points, their errors were taken
+    for too small, and are made larger (Birge, Physical Review 40, 207, 1932).
+    """
+    found = curves(points)
+    missed = found[0].cost - A_PART * len(shape(found[0]))
+    if missed <= len(points):
+        return found
+    larger = math.sqrt(missed / len(points))
+    return curves([Point(p.workers, p.rate_per_s, p.error * larger) for p in points])
 
 
 def _at_least(points: Sequence[Point], floors: Sequence[Point]) -> list[Curve]:
@@ -127,10 +139,10 @@ def _at_least(points: Sequence[Point], floors: Sequence[Point]) -> list[Curve]:
     if all(abs(math.log(rate / p.rate_per_s)) < CLEARLY * p.error for p, rate in pairs):
         return plain
     taken = {point.workers for point in points}
-    best = curves(points)[0]
+    best = _fitted(points)[0]
     both = list(points)
     both += [each for each in floors if each.workers not in taken and not _reaches(best, [each])]
-    return curves(sorted(both, key=lambda point: point.workers))
+    return _fitted(sorted(both, key=lambda point: point.workers))
 
 
 def _reaches(curve: Curve, floors: Sequence[Point]) -> bool:

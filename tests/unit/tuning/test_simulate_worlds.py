@@ -44,7 +44,7 @@ def test_where_workers_share_nothing_the_range_holds_the_truth_and_is_narrow() -
     found = cases("nothing", shown=False)
     assert len(found) > 30
     assert sum(each.holds for each in found) >= 0.97 * len(found)
-    assert sum(each.gives > 0.9 for each in found) >= 0.97 * len(found)
+    assert sum(each.gives > 0.9 for each in found) >= 0.94 * len(found)
     wide = sorted((each.told.most + 1) / (each.told.fewest + 1) for each in found)
     unsure = sorted(each.told.batches_per_s.high / each.told.batches_per_s.low for each in found)
     assert wide[len(wide) // 2] < 1.35
