@@ -85,6 +85,7 @@ _SLOW_FILES = {
     "test_resizing.py",
     "test_same_batches.py",
     "test_seed.py",
+    "test_simulate_worlds.py",
     "test_threads.py",
 }
 

@@ -14,7 +14,12 @@ import click
 
 from stoker.errors import StokerError
 
-COMMANDS = {"tune": "stoker.cli.tune", "run": "stoker.cli.run", "top": "stoker.cli.top"}
+COMMANDS = {
+    "tune": "stoker.cli.tune",
+    "run": "stoker.cli.run",
+    "simulate": "stoker.cli.simulate",
+    "top": "stoker.cli.top",
+}
 
 
 class _Commands(click.Group):

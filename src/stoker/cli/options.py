@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from stoker.sizes import size_bytes
+
 if TYPE_CHECKING:  # generic in the newest click only
     CountsType = click.ParamType[list[int]]
-    SecondsType = click.ParamType[float]
+    NumberType = click.ParamType[float]
+    SizeType = click.ParamType[int]
 else:
-    CountsType = SecondsType = click.ParamType
+    CountsType = NumberType = SizeType = click.ParamType
 
 MOST_WORKERS = 1024
+MOST_CPUS = 8192
+MOST_BYTES = 1 << 50
 
 
 class WorkerCounts(CountsType):
@@ -36,7 +41,7 @@ class WorkerCounts(CountsType):
         return sorted({int(word) for word in words})
 
 
-class Seconds(SecondsType):
+class Seconds(NumberType):
     """A time in seconds above zero, up to a week."""
 
     name = "seconds"
@@ -53,3 +58,62 @@ class Seconds(SecondsType):
         if not 0 < seconds <= self.most:
             self.fail(f"'{value}' is not a number of seconds above 0", param, ctx)
         return seconds
+
+
+class Cpus(NumberType):
+    """A number of CPUs above zero; a quota is a fraction."""
+
+    name = "cpus"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """As a float."""
+        try:
+            cpus = float(str(value))
+        except ValueError:
+            cpus = math.nan
+        if not 0.01 <= cpus <= MOST_CPUS:
+            self.fail(f"'{value}' is not a number of CPUs from 0.01 to {MOST_CPUS:,}", param, ctx)
+        return cpus
+
+
+class Memory(SizeType):
+    """A size of memory, up to a pebibyte."""
+
+    name = "memory"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int:
+        """In bytes."""
+        if isinstance(value, int):
+            return value
+        size = size_bytes(str(value))
+        if size is None:
+            self.fail(f"'{value}' is not a size; write it like 128GB or 64GiB", param, ctx)
+        if not 0 < size <= MOST_BYTES:
+            self.fail(f"'{value}' is not a size above 0 and up to 1 PiB", param, ctx)
+        return size
+
+
+class Within(NumberType):
+    """A number between two others, both allowed; not a number is refused."""
+
+    name = "number"
+
+    def __init__(self, least: float, most: float) -> None:
+        self.least, self.most = least, most
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """As a float."""
+        try:
+            number = float(str(value))
+        except ValueError:
+            number = math.nan
+        if not self.least <= number <= self.most:
+            told = f"from {self.least:g} to {self.most:,g}"
+            self.fail(f"'{value}' is not a number {told}", param, ctx)
+        return number

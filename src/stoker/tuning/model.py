@@ -50,11 +50,14 @@ class Curve:
     ceiling_per_s: float = math.inf
     cost: float = 0.0
 
+    def made_s(self, workers: int) -> float:
+        """Making one batch while so many workers make one."""
+        beside = workers - 1
+        return self.first_s + self.queueing_s * beside + self.bending_s * workers * beside
+
     def rate_per_s(self, workers: int) -> float:
         """Batches a second that so many workers would make."""
-        beside = workers - 1
-        made_s = self.first_s + self.queueing_s * beside + self.bending_s * workers * beside
-        free_per_s = workers / made_s
+        free_per_s = workers / self.made_s(workers)
         if not math.isfinite(self.ceiling_per_s):
             return free_per_s
         low, high = sorted((free_per_s, self.ceiling_per_s))

@@ -1,0 +1,80 @@
+import io
+import json
+
+from rich.console import Console
+
+from stoker.host.facts import Fact
+from stoker.report.foretold import (
+    assumptions_text,
+    foretold_heading,
+    foretold_json,
+    foretold_table,
+    foretold_verdict,
+)
+from stoker.tuning.answer import Answer, Limit, Report
+from stoker.tuning.foretold import Foretold, Machine, Range, Row
+from tests.unit.report.invented import CPUS, invent
+
+THERE = Machine(24, 128 * 10**9, 0.04)
+RATES = Range(23.1, 24.8, 24.9)
+TOLD = Foretold(
+    name="train.py:31",
+    consumer="the script's own step",
+    num_workers=6,
+    fewest=5,
+    most=7,
+    batches_per_s=RATES,
+    waiting=Range(0.0, 0.003, 0.05),
+    memory_bytes=6 << 30,
+    limit=Limit("consumer", "The consumer is fed."),
+    rows=(
+        Row(1, Range(4.63, 4.86, 5.09), Range(0.79, 0.8, 0.81), None),
+        Row(6, RATES, Range(0.0, 0.003, 0.05), 6 << 30),
+    ),
+    reach=2,
+    assumptions=("A CPU there is as fast as one here.", "Nothing else runs there."),
+)
+
+
+def test_table() -> None:
+    stream = io.StringIO()
+    Console(file=stream, width=100).print(foretold_table(TOLD))
+    lines = [line for line in stream.getvalue().splitlines() if line.startswith("│")]
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
+    assert rows == [
+        ["", "1", "4.86", "4.63 .. 5.09", "80 %", ""],
+        ["→", "6", "24.8", "23.1 .. 24.9", "0.3 %", "6 GiB"],
+    ]
+
+
+def test_words() -> None:
+    assert foretold_heading(TOLD, THERE) == (
+        "train.py:31 on 24 CPUs, 119 GiB of memory, a step of 40 ms"
+    )
+    lines = foretold_verdict(TOLD).splitlines()
+    assert lines[0].startswith("6 workers (5 to 7): 24.8 batches/s (23.1 to 24.9)")
+    assert lines[1] == "The consumer is fed."
+    assert "num_workers=6" in lines[2]
+    assert assumptions_text(TOLD).count("\n  - ") == 2
+
+
+def test_json() -> None:
+    report = Report(
+        "train.py",
+        "program",
+        (Answer("train.py:31", None, ""),),
+        (),
+        CPUS,
+        Fact(8 << 30, "memory available"),
+        invent().software,
+        1.0,
+    )
+    record = json.loads(foretold_json([TOLD], report, 2.0, THERE))
+    assert (record["schema"], record["kind"], record["command"]) == (1, "simulation", "train.py")
+    assert record["machine"]["cpus"] == 24
+    assert record["measured_on"] == {"cpus": 2.0, "memory_bytes": 8 << 30}
+    [loader] = record["loaders"]
+    assert [loader[key] for key in ("fewest", "num_workers", "most")] == [5, 6, 7]
+    assert loader["batches_per_s"] == {"low": 23.1, "expected": 24.8, "high": 24.9}
+    assert loader["rows"][0]["memory_bytes"] is None
+    assert loader["limit"]["kind"] == "consumer"
