@@ -11,7 +11,7 @@ from rich.progress import Progress
 from benchmarks import machine
 from benchmarks.scripts import report
 from benchmarks.scripts.figures import Row
-from benchmarks.scripts.plan import PROGRAMS, QUICK
+from benchmarks.scripts.plan import PROGRAMS, QUICK, WORK_PROGRAMS
 from benchmarks.scripts.run import compare
 
 REPEATS = 3
@@ -23,22 +23,25 @@ OUTPUT = click.Path(dir_okay=False, writable=True, path_type=Path)
     "--only",
     "names",
     multiple=True,
-    type=click.Choice(list(PROGRAMS)),
+    type=click.Choice([*PROGRAMS, *WORK_PROGRAMS]),
     help="Only this script; may be given more than once.",
 )
+@click.option("--works", is_flag=True, help="Seven works with four consumers, not the scripts.")
 @click.option("--repeats", type=click.IntRange(min=1), help=f"Sweeps a script; {REPEATS}.")
 @click.option("--quick", is_flag=True, help="One sweep of 0 to 2 workers: a look, not a figure.")
 @click.option("--json", "json_file", type=OUTPUT, help="Write every measurement to this file.")
 @click.option("--markdown", "markdown_file", type=OUTPUT, help="Write the table to this file.")
 def main(
     names: tuple[str, ...],
+    works: bool,
     repeats: int | None,
     quick: bool,
     json_file: Path | None,
     markdown_file: Path | None,
 ) -> None:
     """Hold what stoker tune answers for ten unedited scripts against exhaustive sweeps."""
-    programs = [PROGRAMS[name] for name in names or PROGRAMS]
+    known = PROGRAMS | WORK_PROGRAMS
+    programs = [known[name] for name in names or (WORK_PROGRAMS if works else PROGRAMS)]
     sweeps = repeats or (1 if quick else REPEATS)
     console, here = Console(), machine.look()
     console.print(str(here), highlight=False)

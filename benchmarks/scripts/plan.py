@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parents[2] / "examples" / "scripts"
+from benchmarks.auto.consumers import CONSUMERS
+from benchmarks.works import WORKS
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "examples" / "scripts"
 ON_CPUS = (0, 1, 2, 3, 4)
 WAITING = (0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16)
 QUICK = (0, 1, 2)
@@ -36,6 +41,14 @@ class Program:
         return [*self.starter, str(FOLDER / f"{self.name}.py"), *self.arguments]
 
 
+@dataclass(frozen=True)
+class WorkProgram(Program):
+    """A work with a consumer, in the loop of `benchmarks.scripts.work`."""
+
+    def command(self) -> list[str]:
+        return ["-m", "benchmarks.scripts.work", *self.name.split()]
+
+
 _ALL = (
     Program("plain_loop", ("--epochs", "100", "--limit", "9600")),
     Program("no_guard", ("200",)),
@@ -51,3 +64,15 @@ _ALL = (
 
 PROGRAMS: dict[str, Program] = {program.name: program for program in _ALL}
 """By name. All of them are stopped when they have an answer, long before their own end."""
+
+WORK_PROGRAMS: dict[str, Program] = {
+    name: WorkProgram(
+        name,
+        environment={"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
+        counts=WAITING if work in ("waiting", "uneven") else ON_CPUS,
+    )
+    for work in WORKS
+    for consumer in CONSUMERS
+    for name in (f"{work} {consumer}",)
+}
+"""The works of the other benchmarks with each consumer, as programs, by name."""

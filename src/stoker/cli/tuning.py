@@ -12,6 +12,7 @@ from stoker.cli.output import STDOUT, accept_any_text
 from stoker.cli.sweep import SweepRequest, run_sweep
 from stoker.cli.watching import Plan, Watched, no_loader, watch_program, watch_target
 from stoker.host.cpus import cpu_facts
+from stoker.tuning.answers import remember
 from stoker.tuning.search import default_counts
 from stoker.tuning.target import is_target, parse_target
 from stoker.tuning.wording import duration
@@ -136,6 +137,8 @@ def _plan(request: Request, *, to_stderr: bool) -> Plan:
 
 def _told(watched: Watched, request: Request) -> int:
     report = watched.report
+    if request.cache:
+        _keep(watched)
     written = write_files(report, request.outputs)
     if not report.answers and report.kind == "program":
         if report.exit_code:
@@ -145,3 +148,10 @@ def _told(watched: Watched, request: Request) -> int:
     shown = show(report, request.outputs)
     answered = bool(report.answers) and all(each.advice for each in report.answers)
     return 0 if shown and written and answered and not report.failures else 1
+
+
+def _keep(watched: Watched) -> None:
+    """Keep the answers that are certain, for ``num_workers="auto"`` to begin with."""
+    for record, answer in watched.found:
+        if record.certain:
+            remember(record.fingerprint, answer, machine=record.machine, start_method=record.method)

@@ -61,7 +61,7 @@ class Watched:
 
     report: Report
     ended: launch.Ended
-    records: tuple[SiteRecord, ...]
+    found: tuple[tuple[SiteRecord, Answer], ...]
 
 
 def watch_program(program: Program, plan: Plan) -> Watched:
@@ -118,12 +118,13 @@ def _watch(program: Program, settings: Settings, plan: Plan, command: str, kind:
         ended = running.wait(keeper.tick)
     elapsed_s = time.monotonic() - began
     records, stopping = _records(folder)
+    found = _answers(records, command if kind == "target" else "", plan)
     failures = _failures(folder, keeper, settings)
     by_itself = not stopping and not keeper.pressed
     report = Report(
         command=command,
         kind="target" if kind == "target" else "program",
-        answers=tuple(_answers(records, command if kind == "target" else "", plan)),
+        answers=tuple(answer for _, answer in found),
         failures=tuple(failures),
         cpus=cpus,
         memory=memory,
@@ -132,21 +133,17 @@ def _watch(program: Program, settings: Settings, plan: Plan, command: str, kind:
         ended=_ended(stopping, keeper, ended),
         exit_code=ended.returncode if by_itself and kind == "program" else None,
     )
-    return Watched(report, ended, tuple(records))
+    return Watched(report, ended, tuple(found))
 
 
-def _answers(records: list[SiteRecord], target: str, plan: Plan) -> list[Answer]:
+def _answers(records: list[SiteRecord], target: str, plan: Plan) -> list[tuple[SiteRecord, Answer]]:
     """One for each line, the one that cost most waiting first."""
-    answers = [
-        answer_of(
-            record,
-            name=target or f"{Path(record.site.file).name}:{record.site.line}",
-            read_source=_source,
-            whole=plan.trace,
-        )
-        for record in records
-    ]
-    return sorted(answers, key=_lost_s, reverse=True)
+    found = []
+    for record in records:
+        name = target or f"{Path(record.site.file).name}:{record.site.line}"
+        answer = answer_of(record, name=name, read_source=_source, whole=plan.trace)
+        found.append((record, answer))
+    return sorted(found, key=lambda pair: _lost_s(pair[1]), reverse=True)
 
 
 def _lost_s(answer: Answer) -> float:

@@ -67,6 +67,7 @@ class SiteRecord:
         cpus: CPUs that this process may use, and who says so.
         workers_most: The most workers for other reasons than CPUs, and who says so.
         fingerprint: Says which data set this is; empty when not known.
+        machine: Says which machine this is; empty when not known.
         batch_bytes: Size of the largest batch.
         shards: Whether an iterable data set shares itself out among workers; None for others.
         ranks: Processes of the program that run this line.
@@ -98,6 +99,7 @@ class SiteRecord:
     cpus: tuple[float, str] = (1.0, "")
     workers_most: tuple[int, str] = (0, "")
     fingerprint: str = ""
+    machine: str = ""
     batch_bytes: int = 0
     shards: bool | None = None
     ranks: int = 1

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from stoker.errors import ProgramError
+from stoker.tuning.answers import FOLDER_VARIABLE
 from stoker.watch.program import Program
 from stoker.watch.settings import VARIABLE, Settings
 from stoker.watch.signals import Watched, end_by, ended_by_signals, watched
@@ -181,4 +182,6 @@ def _environment(settings: Settings) -> dict[str, str]:
     if path.split(os.pathsep)[0] != INJECTED:
         told["PYTHONPATH"] = f"{INJECTED}{os.pathsep}{path}" if path else INJECTED
     told[VARIABLE] = replace(settings, command=os.getpid()).encode()
+    if settings.mode == "tune":
+        told[FOLDER_VARIABLE] = "0"  # what was answered before is not to help
     return told

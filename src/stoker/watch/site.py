@@ -21,8 +21,10 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from stoker.feed.meter import WAIT_BOUNDS_S
 from stoker.feed.window import Window
+from stoker.host.identity import machine_digest
 from stoker.tuning.answer import Site
 from stoker.tuning.decision import Bounds
+from stoker.tuning.fingerprint import fingerprint
 from stoker.tuning.loader_facts import facts_of, is_iterable, length_of
 from stoker.tuning.probing import Ask, Prober, Setting
 from stoker.tuning.result import Failure
@@ -105,6 +107,7 @@ class WatchedSite:
         self._look_into = SiteLook(conductor.folder)
         self._own = 0 if self.loader_facts.automatic else self.loader_facts.num_workers
         self.prober = Prober(self._own, counts=conductor.settings.counts)
+        self._fingerprint, self._machine = fingerprint(loader), machine_digest()
         self._method = conductor.method_of(loader)
         self._limits = Limits(self._method)
         self._least, self._most = self._bounds_of(loader)
@@ -478,6 +481,8 @@ class WatchedSite:
             cpus=(bounds.cpus, bounds.cpus_source),
             workers_most=(bounds.workers, bounds.workers_source),
             batch_bytes=stretches.batch_bytes,
+            fingerprint=self._fingerprint,
+            machine=self._machine,
             shards=shares(self._conductor.folder) if self.loader_facts.iterable else None,
             consumer=self._conductor.settings.consumer,
         )
