@@ -7,7 +7,7 @@ from stoker.host.memory import memory_facts
 from stoker.host.ranks import CpuShare, cpu_share
 from stoker.tuning.decision import Bounds
 
-_WORKERS_PER_CPU, _FEWEST_CAP, _LARGEST_CAP = 4, 16, 128
+_WORKERS_PER_CPU, _FEWEST_CAP, _LARGEST_CAP = 4, 32, 128
 _MEMORY_SHARE = 0.5
 _FORKED_BYTES, _FRESH_BYTES = 64 * 1024 * 1024, 256 * 1024 * 1024
 _DESCRIPTORS_A_WORKER, _DESCRIPTORS_LEFT_ALONE = 8, 64
