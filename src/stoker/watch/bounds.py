@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from stoker.host.limits import limit_facts
 from stoker.host.memory import memory_facts
 from stoker.host.ranks import CpuShare, cpu_share
 from stoker.tuning.decision import Bounds
+from stoker.tuning.loader_facts import is_iterable
+from stoker.tuning.wording import workers as workers_of
+from stoker.watch.looking import shares
 
 _WORKERS_PER_CPU, _FEWEST_CAP, _LARGEST_CAP = 4, 32, 128
 _MEMORY_SHARE = 0.5
 _FORKED_BYTES, _FRESH_BYTES = 64 * 1024 * 1024, 256 * 1024 * 1024
 _DESCRIPTORS_A_WORKER, _DESCRIPTORS_LEFT_ALONE = 8, 64
+_UNSHARED = "how an iterable data set shares itself out (each worker would read all of it)"
+_INIT_ONLY = "worker_init_fn runs in workers only"
 _START_S = 0.001
 """What a trial costs is not held against it: the program is run to be measured."""
 
@@ -48,6 +55,42 @@ class Limits:
             least=least,
             start_s=_START_S,
         )
+
+
+class Allowed:
+    """Numbers of workers that change nothing but the speed of one line's loaders.
+
+    Args:
+        loader: The first loader of the line.
+        own: The program's own number of workers.
+        method: How processes are started.
+        folder: Of this run.
+    """
+
+    def __init__(self, loader: Any, own: int, method: str, folder: str) -> None:
+        self._limits = Limits(method)
+        self._kind, self._folder = type(loader.dataset), folder
+        self._iterable, self._most = is_iterable(loader), max(1, own)
+        self._least = int(getattr(loader, "worker_init_fn", None) is not None and own > 0)
+
+    @property
+    def shares(self) -> bool:
+        """Whether the data set shares itself out, as far as has been seen."""
+        return shares(self._folder, self._kind)
+
+    def bounds(self) -> Bounds:
+        """What may be used."""
+        if self._iterable and not self.shares:
+            return self._limits.bounds(least=self._least, most=self._most, why=_UNSHARED)
+        return self._limits.bounds(least=self._least)
+
+    def forbids(self, workers: int) -> str:
+        """Why so many workers must not be tried; empty where they may."""
+        if workers < self._least:
+            return f"{workers_of(workers)} would change what is read: {_INIT_ONLY}"
+        if self._iterable and workers > self._most and not self.shares:
+            return f"{workers_of(workers)} would change what is read: {_UNSHARED}"
+        return ""
 
 
 def _most(share: CpuShare, method: str) -> tuple[int, str]:

@@ -1,7 +1,7 @@
-"""Which loader of a program is measured when, and when it is enough.
+"""Keeps together what is measured of a program's loaders in one process, and ends the program.
 
-One loader at a time: another one that runs meanwhile keeps its own setting. Where a loader has
-its answer and others have not had their turn, the rest of its epoch is left out.
+Guarantees: an error of Stoker's own ends the watching for good. The reason is written down, and
+every iterator of the program goes on by itself.
 """
 
 from __future__ import annotations
@@ -12,27 +12,31 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch.multiprocessing
 
 from stoker.tuning.answer import Site
 from stoker.tuning.site_record import SiteRecord, to_json
+from stoker.watch.failed import write_reason
+from stoker.watch.iterating import SiteIterator
+from stoker.watch.keys import Key, Keys
 from stoker.watch.leading import AHEAD, Leading
 from stoker.watch.settings import Settings
-from stoker.watch.site import SiteIterator, WatchedSite
+from stoker.watch.site import WatchedSite
+from stoker.watch.turns import Turns
 
-WRITE_EVERY_S = 1.0
-IDLE_S = 2.0
-"""A loader that was not asked for so long does not run beside the one that is."""
+WRITE_EVERY_S, WRITE_SHARE = 1.0, 0.005
+"""How often what is known is written, and the most of the program's time that it may take."""
 DEFAULT_SECONDS = 120.0
+_AHEAD_MOST, _AHEAD_S = 16, 2.0
+_END_PATIENCE_S = 2.0
+
+T = TypeVar("T")
 
 
 class Stop(SystemExit):
     """Ends the program from within, as ``sys.exit(0)`` would: everything is measured."""
-
-
-Key = tuple[str, int, str, str, int | None, int | None]
 
 
 class Conductor:
@@ -41,35 +45,45 @@ class Conductor:
     Args:
         settings: What was asked for.
         open_iterator: PyTorch's ``iter(loader)``, unwatched.
+        clock: Gives seconds.
 
     Attributes:
+        off: Whether nothing is watched any more.
         elsewhere: Seconds and batches that all loaders have taken: a site looks what others
             took since its own last batch.
     """
 
-    def __init__(self, settings: Settings, open_iterator: Callable[[Any], Iterator[Any]]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        open_iterator: Callable[[Any], Iterator[Any]],
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self.settings, self.folder = settings, settings.folder
         self.open_iterator = open_iterator
-        self.began_s = time.perf_counter()
+        self.began_s = clock()
+        self.off = False
         self.elsewhere = (0.0, 0)
+        self.leading: Leading | None = None
+        self._clock = clock
         self._pid = os.getpid()
+        self._keys = Keys()
         self._sites: dict[Key, WatchedSite] = {}
         self._made: dict[Key, int] = {}
         self._unseen: dict[Key, int] = {}
-        self._measuring: WatchedSite | None = None
-        self._progress = -1
+        self.turns = Turns(self._sites.values, lambda: len(self._unseen), clock)
         self._first_s: float | None = None
         self._written_s = 0.0
+        self._write_s = WRITE_EVERY_S
         self._stopping: tuple[str, WatchedSite, int] | None = None
         self._lock = threading.RLock()
-        self.leading: Leading | None = None
 
     # -- what the program does ------------------------------------------------------------
 
     def made(self, site: Site, loader: Any) -> Key:
         """The program has made a loader."""
-        key = key_of(site, loader)
         with self._lock:
+            key = self._keys.key(site, loader)
             self._made[key] = self._made.get(key, 0) + 1
             if key in self._sites:
                 self._sites[key].made += 1
@@ -78,7 +92,7 @@ class Conductor:
         return key
 
     def iterate(self, key: Key, site: Site, loader: Any) -> SiteIterator:
-        """The program calls ``iter(loader)``."""
+        """The program calls ``iter(loader)``; what comes back is to be started."""
         with self._lock:
             if self.leading is None:
                 self.leading = Leading(self.folder)
@@ -91,11 +105,46 @@ class Conductor:
                 watched.made = self._made.get(key, 1)
         return watched.begin(loader)
 
+    # -- what fails -----------------------------------------------------------------------
+
+    def guarded(self, act: Callable[..., T], *given: Any) -> T | None:
+        """Does something of Stoker's own; None where it failed, and nothing is watched then."""
+        try:
+            return act(*given)
+        except Exception as error:
+            self.fails(error)
+            return None
+
+    def give_up(self, error: Exception, iterator: SiteIterator) -> Any:
+        """Nothing is watched any more; the next batch of an iterator that goes on by itself.
+
+        Raises:
+            StopIteration: Its epoch is over.
+            Exception: What the user's code raised.
+        """
+        self.fails(error)
+        return iterator.alone()
+
+    def fails(self, error: Exception) -> None:
+        """Stoker itself has failed: nothing is watched any more."""
+        if self.off:
+            return
+        self.off = True
+        write_reason(self.folder, error)
+        for site in list(self._sites.values()):
+            with contextlib.suppress(Exception):
+                site.release()
+
+    @property
+    def seconds(self) -> float:
+        """Since the first batch was asked for."""
+        return self._clock() - self._first_s if self._first_s is not None else 0.0
+
     # -- what sites ask -------------------------------------------------------------------
 
     def measures(self, site: WatchedSite) -> bool:
         """Whether this site's settings may be tried now; what was found is kept up."""
-        return site.done or self._measuring is site
+        return site.done or self.turns.measured is site
 
     def check(self, site: WatchedSite) -> None:
         """Before each batch.
@@ -103,45 +152,38 @@ class Conductor:
         Raises:
             Stop: It is enough.
         """
-        assert self.leading is not None
         if self._first_s is None:
-            self._first_s = time.perf_counter()
-        measuring = self._measuring
-        free = measuring is None or measuring.done or not measuring.in_epoch
-        if free and not site.done:
-            self._measuring = site
+            self._first_s = self._clock()
+        self.turns.comes(site)
         why = self._why_stop(site)
         if why:
-            self.write(whole=True)
             self._mark_stopped()
             raise Stop(0)
 
     def cuts(self, site: WatchedSite) -> bool:
         """Whether the rest of this epoch is left out, so that other loaders get their turn."""
-        assert self.leading is not None
-        if not self.leading.leads:
-            return self.leading.is_cut(site.name, site.total)
+        leading = self.leading
+        if leading is None:
+            return False
+        if not leading.leads:
+            return leading.is_cut(site.name, site.total)
         if site.cut_at is not None:
             if site.total < site.cut_at:
                 return False
             site.cut_at = None
             return True
-        if not (site.done and site.in_epoch and self._others_wait()):
+        if not self.turns.cut(site):
             return False
-        progress = self._progress_of_others()
-        if progress == self._progress:
-            return False  # they had a turn, and did not come forward
-        self._progress = progress
-        if not self.leading.together:
+        if not leading.together:
             return True
-        site.cut_at = site.total + AHEAD
-        self.leading.cuts(site.name, site.cut_at)
+        site.cut_at = site.total + self._ahead(site)
+        leading.cuts(site.name, site.cut_at)
         return False
 
     def spent(self, seconds: float) -> None:
         """A site has handed out a batch."""
         self.elsewhere = (self.elsewhere[0] + seconds, self.elsewhere[1] + 1)
-        if time.perf_counter() - self._written_s >= WRITE_EVERY_S:
+        if self._clock() - self._written_s >= self._write_s:
             self.write()
 
     def method_of(self, loader: Any) -> str:
@@ -153,7 +195,7 @@ class Conductor:
 
     def write(self, *, whole: bool = False) -> None:
         """Writes what is known for the command to read; `whole` as in `WatchedSite.record`."""
-        self._written_s = time.perf_counter()
+        began = self._clock()
         if self._pid != os.getpid():
             return
         records = [self._record(site, whole) for site in list(self._sites.values())]
@@ -161,7 +203,7 @@ class Conductor:
             records,
             stopping=self._stopping[0] if self._stopping else "",
             leads=self.leading is None or self.leading.leads,
-            seconds=self._written_s - self.began_s,
+            seconds=began - self.began_s,
         )
         target = Path(self.folder) / f"sites-{self._pid}.json"
         part = target.with_suffix(".part")
@@ -170,86 +212,67 @@ class Conductor:
             os.replace(part, target)
         except OSError:  # the command has gone, or the disk is full
             pass
+        self._written_s = self._clock()
+        self._write_s = max(WRITE_EVERY_S, (self._written_s - began) / WRITE_SHARE)
 
     def close(self) -> None:
         """The program ends: workers of a trial are not left to the interpreter's end."""
         for site in list(self._sites.values()):
-            site.close()
-        self.write(whole=True)
+            self.guarded(site.close, _END_PATIENCE_S)
+        if self._sites:
+            self.guarded(lambda: self.write(whole=True))
 
     def _mark_stopped(self) -> None:
         """Tells the command that the program should end now."""
+        stopped = Path(self.folder) / "stopped"
         with contextlib.suppress(OSError):
-            (Path(self.folder) / "stopped").touch()
+            if not stopped.exists():
+                self.write(whole=True)
+                stopped.touch()
 
     def _record(self, site: WatchedSite, whole: bool) -> SiteRecord:
         record = site.record(whole=whole)
-        record.live = site is self._measuring
+        record.live = site is self.turns.measured
         if self.leading is not None:
             record.ranks = 1 + self.leading.followers
         return record
 
     def _why_stop(self, site: WatchedSite) -> str:
         """Why the program stops now; empty where it does not."""
-        assert self.leading is not None
-        if not self.leading.leads:
-            self.leading.follow()
-            return self.leading.told_to_stop(site.name, site.total)
+        leading = self.leading
+        if leading is None:
+            return ""
+        if not leading.leads:
+            leading.follow()
+            return leading.told_to_stop(site.name, site.total)
         if self._stopping is None:
             why = self._enough(site)
             if not why:
                 return ""
-            ahead = AHEAD if self.leading.together else 0
+            ahead = self._ahead(site) if leading.together else 0
             self._stopping = why, site, site.total + ahead
-            self.leading.stops(site.name, site.total + ahead, why)
+            leading.stops(site.name, site.total + ahead, why)
         why, where, at = self._stopping
         return why if where is not site or site.total >= at else ""
 
+    def _ahead(self, site: WatchedSite) -> int:
+        """Batches until all processes end together; those between two waits may be apart."""
+        return max(AHEAD, min(_AHEAD_MOST, int(_AHEAD_S / max(1e-6, site.step_s))))
+
     def _enough(self, site: WatchedSite) -> str:
         """Why the program is to be stopped; empty where it is not."""
-        settings, now = self.settings, time.perf_counter()
-        seconds = now - (self._first_s or now)
+        settings, seconds = self.settings, self.seconds
         if seconds >= (settings.seconds or DEFAULT_SECONDS):
             self._end_search()
             return f"after {seconds:.0f} seconds"
         if settings.steps is not None and self.elsewhere[1] >= settings.steps:
             self._end_search()
             return f"after {self.elsewhere[1]:,} steps"
-        if not all(each.done for each in self._sites.values()):
-            waits = self._others_wait() and site.done and site.in_epoch
-            if not waits or self._progress_of_others() != self._progress or site.cut_at:
-                return ""
+        why = self.turns.enough(site)
+        if why:
             self._end_search()
-            return "every loader that comes up has an answer"
-        if self._unseen and (self._progress_of_others() != self._progress or site.cut_at):
-            return ""
-        if self._unseen and not site.in_epoch:
-            return ""
-        return "every loader has an answer"
-
-    def _others_wait(self) -> bool:
-        """Whether there are loaders without an answer, and none of them runs now."""
-        now = time.perf_counter()
-        undone = [each for each in self._sites.values() if not each.done]
-        if any(now - each.touched_s <= IDLE_S for each in undone):
-            return False
-        return bool(undone or self._unseen)
-
-    def _progress_of_others(self) -> int:
-        """Grows as loaders without an answer come forward."""
-        return sum(each.total for each in self._sites.values() if not each.done) + len(self._sites)
+        return why
 
     def _end_search(self) -> None:
         for each in self._sites.values():
             each.prober.stop()
-
-
-def key_of(site: Site, loader: Any) -> Key:
-    """Tells loaders apart that one line makes for several data sets."""
-    kind = type(loader.dataset)
-    try:
-        length: int | None = len(loader.dataset)
-    except Exception:
-        length = None
-    name = f"{kind.__module__}.{kind.__qualname__}"
-    return site.file, site.line, site.library, name, length, loader.batch_size

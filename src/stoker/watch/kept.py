@@ -3,55 +3,77 @@
 from __future__ import annotations
 
 import copy
-from collections import deque
 from typing import Any
 
+import numpy as np
 import torch
 
 KEPT, KEPT_BYTES = 4, 512 * 1024 * 1024
+_PLAIN = (str, bytes, int, float, bool, complex, type(None))
 
 
 class Kept:
-    """The last few batches.
-
-    The consumer may take a batch apart: containers are copied, tensors are not.
-    """
+    """A few batches, as the loader made them. What is handed out the consumer may take apart."""
 
     def __init__(self) -> None:
-        self._batches: deque[Any] = deque(maxlen=KEPT)
+        self._batches: list[Any] = []
+        self._most = KEPT
+        self._copied = True
         self._next = 0
 
-    def keep(self, batch: Any, size_bytes: int) -> None:
-        """Keeps a batch; one only where they are large."""
-        if size_bytes * KEPT > KEPT_BYTES:
-            self._batches.clear()
-        self._batches.append(shell_of(batch))
+    @property
+    def full(self) -> bool:
+        """Whether there are enough."""
+        return len(self._batches) >= self._most
 
-    def __bool__(self) -> bool:
-        return bool(self._batches)
+    def keep(self, batch: Any, size_bytes: int) -> None:
+        """Keeps a batch, unless there are enough; one only where they are large."""
+        if self.full:
+            return
+        if size_bytes * KEPT > KEPT_BYTES:
+            self._most, self._copied = 1, size_bytes <= KEPT_BYTES
+        self._batches.append(copy_of(batch) if self._copied else batch)
 
     def again(self) -> Any:
-        """One of them, in turn."""
+        """One of them, in turn; a copy, unless one of them is all of `KEPT_BYTES`."""
         self._next += 1
-        return shell_of(self._batches[self._next % len(self._batches)])
+        batch = self._batches[self._next % len(self._batches)]
+        return copy_of(batch) if self._copied else batch
 
     def clear(self) -> None:
         """They are no longer wanted."""
         self._batches.clear()
 
 
-def shell_of(batch: Any) -> Any:
-    """A batch with containers of its own around the same tensors."""
-    if isinstance(batch, torch.Tensor):
-        return batch
-    if type(batch) is dict:
-        return {key: shell_of(value) for key, value in batch.items()}
-    if type(batch) in (list, tuple):
-        return type(batch)([shell_of(value) for value in batch])
+def copy_of(batch: Any) -> Any:
+    """A batch that shares nothing that can be changed; what can't be copied is handed out."""
     try:
-        return copy.copy(batch)
-    except Exception:  # something that can't be copied is handed out as it is
+        return _copied(batch)
+    except Exception:  # the user's own class may refuse it in any way
         return batch
+
+
+def _copied(batch: Any) -> Any:
+    kind = type(batch)
+    if kind in _PLAIN:
+        return batch
+    if isinstance(batch, torch.Tensor):
+        return _tensor(batch)
+    if isinstance(batch, np.ndarray) and batch.dtype != object:
+        return batch.copy()
+    if kind is dict:
+        return {key: _copied(value) for key, value in batch.items()}
+    if kind in (list, tuple):
+        return kind([_copied(value) for value in batch])
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return kind(*(_copied(value) for value in batch))
+    return copy.deepcopy(batch)
+
+
+def _tensor(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_cpu and tensor.layout is torch.strided and tensor.is_pinned():
+        return torch.empty_like(tensor, pin_memory=True).copy_(tensor)
+    return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
 
 def size_of(batch: Any, depth: int = 4) -> int:

@@ -7,6 +7,7 @@ batch apart. Processes that do not wait for each other follow when they get ther
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -124,11 +125,18 @@ class Leading:
             pass
 
     def _first(self) -> bool:
+        if os.environ.get("LOCAL_RANK", "0") != "0":  # the first one may have loaders of its own
+            self._follows()
+            return False
         try:
             os.close(os.open(self._folder / "leader", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
             return True
         except FileExistsError:
-            (self._folder / f"follower-{os.getpid()}").touch()
+            self._follows()
             return False
         except OSError:  # the run is over
             return True
+
+    def _follows(self) -> None:
+        with contextlib.suppress(OSError):
+            (self._folder / f"follower-{os.getpid()}").touch()

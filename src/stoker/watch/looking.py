@@ -6,6 +6,7 @@ Workers write what they have found to files of their own; the process that watch
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import threading
@@ -16,18 +17,25 @@ from typing import Any
 from stoker.watch.sampler import Sampler
 
 _WRITE_EVERY_S = 0.5
-_SHARES = "shares-itself-out"
+_SHARES = "shares-itself-out-{}"
+loading = threading.local()
+"""``kind``: the class of the data set that this thread reads just now."""
 
 
-def note_shares(folder: str) -> None:
-    """A data set has asked which worker it is in."""
+def note_shares(folder: str, kind: type) -> None:
+    """A data set of this class has asked which worker it is in."""
     with contextlib.suppress(OSError):
-        (Path(folder) / _SHARES).touch()
+        _shares_path(folder, kind).touch()
 
 
-def shares(folder: str) -> bool:
+def shares(folder: str, kind: type) -> bool:
     """Whether one has, in any process."""
-    return (Path(folder) / _SHARES).exists()
+    return _shares_path(folder, kind).exists()
+
+
+def _shares_path(folder: str, kind: type) -> Path:
+    name = f"{kind.__module__}.{kind.__qualname__}".encode()
+    return Path(folder) / _SHARES.format(hashlib.sha1(name, usedforsecurity=False).hexdigest())
 
 
 class WorkerLook:

@@ -24,10 +24,13 @@ class Makings:
         self._readers: list[MarkReader] = []
         self._totals: Any = None
         self._ends: dict[int, float] = {}
+        self._known = True
         account = getattr(source.loader, "_account", None)
         self._meter = account.meter if account is not None else None
         if self._meter is None:
             self._readers = [MarkReader(folder, pid) for pid in source.pids]
+            if source.stays:  # they may have served before
+                self._known = sum(each.skip() for each in self._readers) == 0
         else:
             self._totals = self._meter.totals.copy()
 
@@ -58,7 +61,9 @@ class Makings:
         return float(self._meter.totals.order_s) if self._meter is not None else 0.0
 
     def close(self) -> None:
-        """Its workers have ended: what they noted down is removed."""
+        """Its workers have ended, unless they stay: what they noted down is removed."""
+        if self._source.stays:
+            return
         for reader in self._readers:
             reader.forget()
 
@@ -80,7 +85,7 @@ class Makings:
 
     def _note_ends(self, worker: int, mark: Mark) -> None:
         """PyTorch's workers take batches in turn: batch k is made by worker k modulo n."""
-        if self._source.served_before:  # in a second epoch that is no longer known
+        if self._source.served_before or not self._known:  # no longer known in a second epoch
             return
         for made in range(mark.first, mark.first + mark.count):
             self._ends[made * len(self._readers) + worker] = mark.end_s

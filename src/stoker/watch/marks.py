@@ -18,7 +18,11 @@ from time import process_time
 from stoker.workers.clocks import WaitClock
 
 _RECORD = struct.Struct("<IIdddddQ")
-EVERY_S = 0.005
+EVERY_S, SELDOM_S = 0.005, 0.5
+MOST_BYTES = 64 * 1024 * 1024
+"""What a file may grow to before records are written seldom."""
+_READ_BYTES = 4 * 1024 * 1024
+"""The most that is read at once: of more only the last is of interest."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,7 @@ class MarkWriter:
         self._made = self._count = 0
         self._start_s = self._busy_s = self._starved_s = 0.0
         self._due = 0.0
+        self._written = 0
         self._cpu_s = process_time()
         self._wait_s = self._clock.cpu_wait_s()
 
@@ -98,7 +103,8 @@ class MarkWriter:
         self._made += self._count
         self._count, self._busy_s = 0, 0.0
         self._cpu_s, self._wait_s = cpu_s, wait_s
-        self._due = end_s + EVERY_S
+        self._written += _RECORD.size
+        self._due = end_s + (EVERY_S if self._written < MOST_BYTES else SELDOM_S)
 
     def close(self) -> None:
         """Ends it; nothing more is noted down."""
@@ -117,8 +123,15 @@ class MarkReader:
     def __init__(self, folder: str, pid: int) -> None:
         self._path, self._offset = path_of(folder, pid), 0
 
+    def skip(self) -> int:
+        """Passes over what is there already; its bytes."""
+        self._offset = self._size()
+        return self._offset
+
     def new(self) -> Iterator[Mark]:
-        """The records that have come since the last call."""
+        """The records that have come since the last call, or the last of very many."""
+        most = _READ_BYTES // _RECORD.size * _RECORD.size
+        self._offset = max(self._offset, self._size() - most)
         try:
             with open(self._path, "rb") as stream:
                 stream.seek(self._offset)
@@ -129,6 +142,13 @@ class MarkReader:
         self._offset += whole
         for values in _RECORD.iter_unpack(written[:whole]):
             yield Mark(*values)
+
+    def _size(self) -> int:
+        try:
+            size = os.stat(self._path).st_size
+        except OSError:  # nothing yet
+            return 0
+        return size // _RECORD.size * _RECORD.size
 
     def forget(self) -> None:
         """Removes the file: its process has ended."""

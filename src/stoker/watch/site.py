@@ -1,80 +1,50 @@
 """One line of a program that makes a loader: hands out its batches, and measures settings.
 
-    iter(loader) ──▶ SiteIterator.next ──▶ Source (own, or another setting) ──▶ the program
-                          │                    ▲
-                          ▼                    │ ask
-                      Stretches ── window ──▶ Prober
+    iter(loader) ──▶ SiteIterator ──▶ WatchedSite.next ──▶ Source (own, or another setting)
+                                           │                   ▲
+                                           ▼                   │ Asking
+                                       Measuring ── window ──▶ Prober
 
 The program gets real batches of its own loader all the time, and as many in an epoch as it
 expects. While settings are tried they come from the data set's beginning again and again, in an
 order of their own: a program that is measured does not train.
+
+Guarantees: the user's own error reaches the program as it is; an error of another setting ends
+that trial; an error of Stoker's own ends the watching, and the program goes on.
 """
 
 from __future__ import annotations
 
+import contextlib
 import weakref
-from dataclasses import replace
+from collections import deque
 from time import perf_counter, thread_time
 from typing import TYPE_CHECKING, Any
 
-from torch.utils.data.dataloader import _BaseDataLoaderIter
-
-from stoker.feed.meter import WAIT_BOUNDS_S
 from stoker.feed.window import Window
 from stoker.host.identity import machine_digest
 from stoker.tuning.answer import Site
-from stoker.tuning.decision import Bounds
 from stoker.tuning.fingerprint import fingerprint
-from stoker.tuning.loader_facts import facts_of, is_iterable, length_of
-from stoker.tuning.probing import Ask, Prober, Setting
-from stoker.tuning.result import Failure
-from stoker.tuning.site_record import Seen, SiteRecord
+from stoker.tuning.loader_facts import facts_of
+from stoker.tuning.probing import Ask
+from stoker.tuning.site_record import SiteRecord
 from stoker.tuning.target import summary_of
-from stoker.tuning.wording import workers as workers_of
-from stoker.watch.bounds import Limits
-from stoker.watch.kept import Kept, size_of
-from stoker.watch.leading import AHEAD
-from stoker.watch.looking import SiteLook, shares
-from stoker.watch.makings import Makings
-from stoker.watch.sources import Source
-from stoker.watch.stretches import Stretches
+from stoker.watch.asking import Asking
+from stoker.watch.bounds import Allowed
+from stoker.watch.iterating import SiteIterator
+from stoker.watch.kept import Kept
+from stoker.watch.lengths import length_known
+from stoker.watch.looking import SiteLook, loading
+from stoker.watch.measuring import Measuring, Replay
+from stoker.watch.sources import PATIENCE_S, Source
 from stoker.watch.timeline import Timeline
 
 if TYPE_CHECKING:
     from stoker.watch.conductor import Conductor
 
-_SHORT_EPOCH = 3
-"""An epoch of fewer times as many batches as workers take in advance has no steady state: it is
-measured as a whole, with the start of the workers."""
-_WAITED_S = 0.001
-_UNSHARED = "how an iterable data set shares itself out (each worker would read all of it)"
-_UNSERVED = "it has a worker_init_fn, which runs in workers only"
-
-
-class SiteIterator(_BaseDataLoaderIter):
-    """What the program iterates. Looks like PyTorch's iterator."""
-
-    def __init__(self, owner: WatchedSite, loader: Any) -> None:
-        self._owner, self._watched_loader = owner, loader
-        self.length = None if is_iterable(loader) else length_of(loader)
-        self.served = 0
-        self.ended = False
-        self.began_s = perf_counter()
-        self._own_source: Source | None = None
-
-    def __iter__(self) -> SiteIterator:
-        return self
-
-    def __next__(self) -> Any:
-        return self._owner.next(self)
-
-    def __len__(self) -> int:
-        return len(self._watched_loader)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "_owner":
-            raise AttributeError(name)
-        return getattr(self._owner.iterator, name)
+_KEPT_STARTS = 200
+_COUNTING_S = 5.0
+"""So long an epoch of unknown length is not disturbed: it may come to its end."""
 
 
 class WatchedSite:
@@ -89,6 +59,7 @@ class WatchedSite:
     Attributes:
         total: Batches handed out.
         touched_s: When the last of them was.
+        in_epoch: Whether the program is in the middle of an epoch.
         cut_at: The batch before which this epoch will be ended; None where it will not.
     """
 
@@ -97,76 +68,92 @@ class WatchedSite:
         self.made = self.epochs = self.ended = self.total = 0
         self.cut_at: int | None = None
         self.loader_facts = facts_of(loader)
-        self.stretches = Stretches()
-        self.timeline = Timeline(conductor.began_s, keep_all=conductor.settings.trace)
-        self.seen: list[Seen] = []
-        self.starts_s: list[float] = []
-        self.failures: list[Failure] = []
+        self.starts_s: deque[float] = deque(maxlen=_KEPT_STARTS)
         self.touched_s = 0.0
+        self._kind = type(loader.dataset)
         self._conductor = conductor
-        self._look_into = SiteLook(conductor.folder)
         self._own = 0 if self.loader_facts.automatic else self.loader_facts.num_workers
-        self.prober = Prober(self._own, counts=conductor.settings.counts)
+        self._asking = Asking(self, self._own, conductor)
+        self.prober = self._asking.prober
+        self.timeline = Timeline(conductor.began_s, keep_all=conductor.settings.trace)
+        self._measuring = Measuring(self.timeline, conductor.folder)
+        self._look_into = SiteLook(conductor.folder)
         self._fingerprint, self._machine = fingerprint(loader), machine_digest()
         self._method = conductor.method_of(loader)
-        self._limits = Limits(self._method)
-        self._least, self._most = self._bounds_of(loader)
+        self._allowed = Allowed(loader, self._own, self._method, conductor.folder)
+        self._number = 0
+        self.in_epoch = False
         self._current: weakref.ref[SiteIterator] | None = None
+        self._from_start = False
+        self._known: int | None = None
         self._source: Source | None = None
         self._source_loader: Any = None
-        self._makings: Makings | None = None
+        self._holder: int | None = None
         self._kept = Kept()
-        self._steady_at = 0
-        self._replays: list[float] = []
+        self._replay: Replay | None = None
         self._mark = (0.0, 0)
-        self._order_s = 0.0
-        self._waits: list[tuple[int, float, float]] = []
-        self._fresh_for: tuple[str, int, Setting] | None = None
-        self._now: Ask | None = None
-        self._due: tuple[int, Ask] | None = None
+        self._fresh_for: Any = None
 
     # -- what the program does ------------------------------------------------------------
 
     def begin(self, loader: Any) -> SiteIterator:
-        """The program calls ``iter(loader)``."""
+        """The program calls ``iter(loader)``; `start` follows."""
+        previous = self._current() if self._current is not None else None
+        if previous is not None and not previous.ended:
+            self._leave_alone(previous)
         self.epochs += 1
-        iterator = SiteIterator(self, loader)
+        self._number += 1
+        iterator = SiteIterator(self, loader, self._number, length_known(loader, self._known))
         self._current = weakref.ref(iterator)
-        self.stretches.pause()
-        source = self._source
-        if source is not None and (
-            source.own or self._source_loader is not loader or self._whole_epochs(iterator)
-        ):
-            self._drop_source()
-        elif source is not None:
-            self._steady_at = source.served + source.outstanding + source.workers
-            self._not_steady()
-        self._source_loader = loader
+        self._measuring.stretches.pause()
+        if self._source is not None:
+            self._pass_on(self._source, iterator)
         return iterator
 
+    def start(self, iterator: SiteIterator) -> None:
+        """Starts workers where PyTorch would: at ``iter(loader)``.
+
+        Raises:
+            Exception: What the user's code raised.
+        """
+        ask = self._conductor.guarded(self._asking.now)
+        if ask is not None and self._source is None and self._asking.is_plain(ask):
+            self._fresh_for = ask.stage, ask.round, ask.setting
+            self._open_source(ask, iterator)
+
     def next(self, iterator: SiteIterator) -> Any:
-        """The program asks for a batch; blocks."""
-        now = perf_counter()
+        """The program asks for a batch; blocks.
+
+        Raises:
+            StopIteration: The epoch is over.
+            Stop: It is enough.
+            Exception: What the user's code raised.
+        """
         conductor = self._conductor
-        self._note_step(now)
-        conductor.check(self)
-        if iterator.ended or conductor.cuts(self) or self._is_complete(iterator):
-            self._leave(iterator)
+        if conductor.off or iterator.number != self._number:
+            return iterator.alone()
+        now = perf_counter()
+        try:
+            ask = self._before(iterator, now)
+        except Exception as error:
+            return conductor.give_up(error, iterator)
+        if ask is None:
             raise StopIteration
-        ask = self._ask()
-        batch = self._replayed(now) if ask.stage == "replay" else self._batch(iterator, ask, now)
+        if ask.stage == "replay" and self._kept.full:
+            batch = conductor.guarded(self._replayed, ask)
+        else:
+            batch = self._load(ask, iterator, now)
+        if conductor.off and batch is None:
+            return iterator.alone()
         iterator.served += 1
         self.total += 1
-        self.touched_s = end = perf_counter()
-        conductor.spent(end - now)
-        self._mark = conductor.elsewhere
+        conductor.guarded(self._after, now)
         return batch
 
-    @property
-    def in_epoch(self) -> bool:
-        """Whether the program is in the middle of an epoch of this site."""
-        current = self._current() if self._current else None
-        return current is not None and not current.ended and current.served > 0
+    def abandoned(self, iterator: SiteIterator) -> None:
+        """The program has let go of an iterator in the middle of its epoch; never raises."""
+        if iterator.number == self._number and not self._conductor.off:
+            self._conductor.guarded(self._leave_early, iterator)
 
     @property
     def done(self) -> bool:
@@ -174,278 +161,296 @@ class WatchedSite:
         return self.prober.stage == "done"
 
     @property
+    def step_s(self) -> float:
+        """Mean time between two batches."""
+        sums = self._measuring.stretches.sums
+        return sums.seconds / sums.batches if sums.batches else 0.0
+
+    @property
     def iterator(self) -> Any:
         """What is iterated underneath."""
         return self._source.iterator if self._source is not None else iter(())
 
+    def open_own(self, loader: Any) -> Any:
+        """The program's own iterator, unwatched."""
+        return self._conductor.open_iterator(loader)
+
     # -- batches --------------------------------------------------------------------------
 
-    def _batch(self, iterator: SiteIterator, ask: Ask, entered: float) -> Any:
-        while True:
+    def _before(self, iterator: SiteIterator, now: float) -> Ask | None:
+        """What runs now; None where the epoch is over."""
+        seconds, batches = self._conductor.elsewhere
+        stretches = self._measuring.stretches
+        if batches - self._mark[1] > 2 and iterator.served == 0:
+            stretches.pause()  # a loop over another loader
+        step_s = stretches.entered(now, seconds - self._mark[0])
+        if step_s is not None:
+            self.timeline.step(self.touched_s, now)
+        self._conductor.check(self)
+        if iterator.ended:
+            return None
+        if self._is_complete(iterator) or self._conductor.cuts(self):
+            self._end_epoch(iterator)
+            return None
+        ask = self._asking.now()
+        if ask.stage == "replay" and self._kept.full:
+            self._note_replay(ask, step_s, now)
+            ask = self._asking.now()
+        return ask
+
+    def _load(self, ask: Ask, iterator: SiteIterator, entered: float) -> Any:
+        """A batch of a source; the user's own errors pass."""
+        conductor = self._conductor
+        while not conductor.off:
             source = self._source_for(ask, iterator)
-            whole = self._whole_epochs(iterator)
-            opening = source.served == source.served_before
-            began, cpu_s = (entered if whole else perf_counter()), thread_time()
+            if source is None:
+                ask = conductor.guarded(self._asking.now)
+                continue
+            whole = conductor.guarded(self._begin_batch, source, ask, iterator)
+            began = self._begins(source, iterator, entered) if whole else perf_counter()
+            cpu_s = thread_time()
             try:
-                batch = self._fetch(source)
+                batch = source.next() if source.workers else self._made_here(source)
             except StopIteration:
-                if self._ends_epoch(source, iterator) or opening:
-                    self._leave(iterator)
+                if conductor.guarded(self._at_end, source, iterator):
                     raise
-                source.restart()
-                self._steady_at = source.served + source.workers
                 continue
             except Exception as error:
                 if source.own:
                     raise
-                self._failed(source, error)
-                ask = self._ask()
+                conductor.guarded(self._failed, source, error)
+                ask = conductor.guarded(self._asking.now)
                 continue
             end = perf_counter()
-            self._note(source, began, end, thread_time() - cpu_s, opening and not whole)
-            self._kept.keep(batch, self.stretches.batch_bytes)
-            self._look(ask, source, iterator, batch)
+            conductor.guarded(
+                self._came, source, ask, batch, (began, end, thread_time() - cpu_s, whole)
+            )
             return batch
+        return None
 
-    def _fetch(self, source: Source) -> Any:
-        if source.workers:
-            return source.next()
-        self._look_into.resume()
+    def _begins(self, source: Source, iterator: SiteIterator, entered: float) -> float:
+        """When the wait for a batch began; the first one of an epoch with the start of workers."""
+        if iterator.served or source.began_s >= entered:
+            return entered
+        return entered - source.opening_s
+
+    def _made_here(self, source: Source) -> Any:
+        look, before = self._look_into, getattr(loading, "kind", None)
+        loading.kind = self._kind
+        look.resume()
         try:
             return source.next()
         finally:
-            self._look_into.pause()
+            look.pause()
+            loading.kind = before
 
-    def _note(self, source: Source, began: float, end: float, cpu_s: float, opening: bool) -> None:
-        if opening and source.own:
+    def _begin_batch(self, source: Source, ask: Ask, iterator: SiteIterator) -> bool:
+        whole = self._measuring.whole(source, iterator)
+        if whole and not iterator.served and self._measured(ask):
+            self._measuring.begin_whole(source)
+        return whole
+
+    def _came(
+        self, source: Source, ask: Ask, batch: Any, took: tuple[float, float, float, bool]
+    ) -> None:
+        began, end, cpu_s, whole = took
+        if source.own and source.served == source.served_before + 1:
             self.starts_s.append(source.first_batch_s or end - began)
-        self.stretches.counting = source.own and not opening
-        self.timeline.consumer("load" if not source.workers else "wait", began, end, source)
-        if source.workers:
-            self.stretches.received(end - began, cpu_s, end, opening=opening)
-            if end - began > _WAITED_S:
-                self._waits.append((source.served - 1, began, end))
-        else:
-            self.stretches.loaded(end - began, cpu_s, end)
+        measuring = self._measuring
+        measuring.note(source, began, end, cpu_s, whole)
+        if ask.stage == "replay":
+            self._kept.keep(batch, measuring.stretches.batch_bytes)
+        elif self._measured(ask):
+            measuring.sized(batch)
+            window = measuring.window(ask, source, whole=whole, ended=False)
+            if window is not None:
+                self._observe(ask, window, source, whole=False)
 
-    def _replayed(self, now: float) -> Any:
-        """A batch that is ready: nothing that a loader can do is faster."""
-        self._drop_source()
-        self._replays.append(now)
-        batch = self._kept.again() if self._kept else None
-        ask = self.prober.ask
-        count, seconds = len(self._replays) - 1, now - self._replays[0]
-        if count >= ask.batches and seconds >= ask.seconds and count > 0:
-            window = Window(
-                ask.setting.workers,
-                count,
-                seconds,
-                0.0,
-                seconds,
-                0.0,
-                count,
-                1e-6,
-                1e-6,
-                None,
-                0.0,
-                self.stretches.batch_bytes,
-            )
-            self._replays = []
-            self._observe(ask, window, None, whole=False)
-        self.stretches.replayed(now)
-        self.timeline.replay(now)
-        return batch
+    def _after(self, entered: float) -> None:
+        """A batch is about to be handed out."""
+        end = perf_counter()
+        conductor = self._conductor
+        conductor.spent(end - entered)
+        self._mark = conductor.elsewhere
+        self.in_epoch = True
+        self.touched_s = end = perf_counter()
+        self._measuring.stretches.left(end)
 
-    # -- sources --------------------------------------------------------------------------
-
-    def _ask(self) -> Ask:
-        """What is measured now; the same in all processes of the program at this batch."""
+    def _measured(self, ask: Ask) -> bool:
         leading = self._conductor.leading
-        own = Ask("own", Setting(self._own), 10**9, 1e9)
-        if leading is None or not leading.leads:
-            told = leading.ask_for(self.name, self.total) if leading else None
-            return told or own
-        wanted = self.prober.ask if self._conductor.measures(self) else own
-        if wanted.stage == "replay" and not self._kept:
-            wanted = replace(wanted, stage="own", setting=Setting(self._own))
-        if self._now is None or _alike(wanted, self._now) or not leading.together:
-            self._now, self._due = wanted, None
-        elif self._due is None:
-            self._due = self.total + AHEAD, wanted
-            leading.asks(self.name, self.total + AHEAD, wanted)
-        elif self.total >= self._due[0]:
-            self._now, self._due = self._due[1], None
-        return self._now
+        if leading is None or not leading.leads or ask.stage in ("replay", "done"):
+            return False
+        return not self._asking.due and self._conductor.measures(self)
 
-    def _source_for(self, ask: Ask, iterator: SiteIterator) -> Source:
-        source = self._source
-        if source is not None and source.setting != ask.setting:
-            self._drop_source()
-            source = None
-        fresh_for = (ask.stage, ask.round, ask.setting)
-        if source is not None and ask.fresh and self._fresh_for != fresh_for:
-            self._drop_source()
-            source = None
-        self._fresh_for = fresh_for
-        return source if source is not None else self._open_source(ask, iterator)
+    # -- epochs ---------------------------------------------------------------------------
 
-    def _open_source(self, ask: Ask, iterator: SiteIterator) -> Source:
-        loader = iterator._watched_loader
-        plain = ask.setting == Setting(self._own) and not self.loader_facts.automatic
-        source = Source(
-            loader,
-            ask.setting,
-            plain,
-            self._conductor.open_iterator,
-            self._conductor.settings.timeout_s,
-        )
-        self._source, self._source_loader = source, loader
-        iterator._own_source = source if plain and iterator.served == 0 else None
-        self._makings = Makings(source, self._conductor.folder) if source.workers else None
-        self._order_s = self._makings.order_s if self._makings else 0.0
-        self._steady_at = max(1, source.workers)
-        self._not_steady()
-        return source
-
-    def _drop_source(self) -> None:
-        source, self._source = self._source, None
-        if source is not None:
-            pids = source.pids
-            source.close()
-            self._look_into.read(pids, last=not source.own)
-        if self._makings is not None:
-            self._makings.close()
-            self._makings = None
-        self._not_steady()
-
-    def _ends_epoch(self, source: Source, iterator: SiteIterator) -> bool:
-        """Whether the program's epoch ends together with a source's."""
-        return iterator.length is None or iterator._own_source is source
+    def _at_end(self, source: Source, iterator: SiteIterator) -> bool:
+        """A source is at the end of its data set: whether the program's epoch is, too."""
+        passed = source.served - source.served_before
+        if self._holder == iterator.number and source.own:
+            self._known = passed
+        elif iterator.length is not None and passed:
+            self._restart(source)
+            return False
+        self._end_epoch(iterator)
+        return True
 
     def _is_complete(self, iterator: SiteIterator) -> bool:
-        if iterator.length is None or iterator._own_source is self._source is not None:
+        if iterator.length is None or self._holder == iterator.number:
             return False
         return iterator.served >= iterator.length
 
-    def _leave(self, iterator: SiteIterator) -> None:
-        if not iterator.ended:
-            iterator.ended = True
-            self.ended += 1
-        if self._source is not None and self._whole_epochs(iterator):
-            self._look(self._ask(), self._source, iterator, None)
-        self.stretches.pause()
+    def _end_epoch(self, iterator: SiteIterator) -> None:
+        """The program's epoch is over: at its end, or because the rest is left out."""
+        iterator.ended = True
+        self.ended += 1
+        self._measuring.abandoned = None
+        self._close_epoch(iterator)
+
+    def _leave_early(self, iterator: SiteIterator) -> None:
+        iterator.ended = True
+        self._measuring.abandoned = iterator.served or self._measuring.abandoned
+        self._close_epoch(iterator)
+
+    def _close_epoch(self, iterator: SiteIterator) -> None:
+        self.in_epoch = False
+        measuring, source = self._measuring, self._source
+        if source is not None:
+            ask = self._asking.now()
+            measured = self._measured(ask) and source.setting == ask.setting
+            if measured and measuring.whole(source, iterator):
+                window = measuring.window(ask, source, whole=True, ended=True)
+                if window is not None:
+                    self._observe(ask, window, source, whole=True)
+            elif measured and source.own and self._from_start:
+                measuring.ends_with_epoch(source, iterator.served)
+        measuring.stretches.pause()
         if self._source is not None and self._source.own:
             self._drop_source()
 
-    def _whole_epochs(self, iterator: SiteIterator) -> bool:
-        """Whether epochs are too short for a steady state, so that they are measured whole."""
+    def _leave_alone(self, iterator: SiteIterator) -> None:
+        """Another iterator begins before this one has ended; that one goes on by itself."""
         source = self._source
-        if iterator.length is None or source is None or not source.workers:
+        if source is not None and source.own and self._holder == iterator.number:
+            iterator.go_on_with(source.iterator)
+            self._source = None
+            self._measuring.dropped(source)
+        self.in_epoch = False
+
+    # -- sources --------------------------------------------------------------------------
+
+    def _pass_on(self, source: Source, iterator: SiteIterator) -> None:
+        """A new epoch begins while a source is there."""
+        measuring = self._measuring
+        whole = measuring.whole(source, iterator)
+        if source.own or self._source_loader is not iterator._watched_loader:
+            if not source.own and self._from_start and not whole:
+                measuring.ends_with_epoch(source, source.served)
+            self._drop_source()
+        elif not whole:
+            measuring.goes_on(source)
+        elif self.loader_facts.persistent_workers:
+            self._restart(source)
+        else:
+            self._drop_source()
+
+    def _restart(self, source: Source) -> None:
+        try:
+            source.restart()
+        except Exception as error:
+            if source.own:
+                self._conductor.fails(error)
+            else:
+                self._failed(source, error)
+            return
+        self._measuring.restarted(source)
+
+    def _source_for(self, ask: Ask, iterator: SiteIterator) -> Source | None:
+        """What serves; None where it could not be opened."""
+        source, fresh_for = self._source, (ask.stage, ask.round, ask.setting)
+        other = source is not None and (
+            source.setting != ask.setting or (ask.fresh and self._fresh_for != fresh_for)
+        )
+        self._fresh_for = fresh_for
+        if other:
+            self._conductor.guarded(self._drop_source)
+            source = None
+        return source if source is not None else self._open_source(ask, iterator)
+
+    def _open_source(self, ask: Ask, iterator: SiteIterator) -> Source | None:
+        conductor, loader = self._conductor, iterator._watched_loader
+        plain, timeout_s = self._asking.is_plain(ask), conductor.settings.timeout_s
+        try:
+            source = Source(loader, ask.setting, plain, conductor.open_iterator, timeout_s)
+        except Exception as error:
+            if plain:
+                raise
+            conductor.guarded(self._asking.failed, ask.setting, summary_of(error))
+            return None
+        self._source, self._source_loader = source, loader
+        self._from_start = iterator.served == 0
+        self._holder = iterator.number if plain and self._from_start else None
+        conductor.guarded(self._measuring.opened, source, ask)
+        return source
+
+    def _drop_source(self, patience_s: float = PATIENCE_S) -> None:
+        source, self._source = self._source, None
+        self._holder = None
+        if source is not None:
+            pids = source.pids
+            source.close(patience_s)
+            self._look_into.read(pids, last=not source.stays)
+            self._measuring.dropped(source)
+
+    def _failed(self, source: Source, error: Exception) -> None:
+        self._drop_source(0.0)
+        self._measuring.spoil()
+        self._measuring.stretches.pause()
+        self._asking.failed(source.setting, summary_of(error))
+
+    def counts_first(self) -> bool:
+        """Whether the length of an epoch is about to be known, and the own setting has to stay."""
+        iterator = self._current() if self._current is not None else None
+        if iterator is None or iterator.length is not None or self.epochs > 1:
             return False
-        return iterator.length < _SHORT_EPOCH * source.outstanding
+        if self._holder != iterator.number and iterator.served:
+            return False
+        return self._conductor.seconds < _COUNTING_S
+
+    def forbids(self, workers: int) -> str:
+        """Why so many workers must not be tried; empty where they may."""
+        return self._allowed.forbids(workers)
 
     # -- measuring ------------------------------------------------------------------------
 
-    def _note_step(self, now: float) -> None:
-        seconds, batches = self._conductor.elsewhere
-        if batches - self._mark[1] > 2:
-            self.stretches.pause()  # a loop over another loader
-        left = self.touched_s
-        step_s = self.stretches.entered(now, seconds - self._mark[0])
-        if step_s is not None:
-            self.timeline.step(left, now)
-
-    def _not_steady(self) -> None:
-        self.stretches.spoil_window()
-        self._waits.clear()
-
-    def _look(self, ask: Ask, source: Source, iterator: SiteIterator, batch: Any) -> None:
-        """Opens a window once the setting is steady, and closes it when it is long enough."""
-        leading = self._conductor.leading
-        if leading is None or not leading.leads or self._due is not None or ask.stage == "done":
-            return
-        if not self._conductor.measures(self):
-            return
-        stretches, whole = self.stretches, self._whole_epochs(iterator)
-        if not stretches.window_is_open:
-            if whole and source.served > 1:
-                return
-            if whole or source.served >= self._steady_at:
-                self._take_marks(source)
-                if batch is not None:
-                    size_bytes = size_of(batch)
-                    stretches.batch_bytes = max(stretches.batch_bytes, size_bytes)
-                stretches.open_window()
-            return
-        batches, seconds = stretches.so_far()
-        if batches < ask.batches or seconds < ask.seconds or (whole and not iterator.ended):
-            return
-        self._take_marks(source)
-        window = _with_makings(stretches.close_window(source.workers))
-        self._observe(ask, window, source, whole=whole)
-        self._waits.clear()
-        if self._makings is not None:
-            self._take_marks(source)
-        if self.prober.ask.setting == ask.setting and not self.prober.ask.fresh:
-            stretches.open_window()
-
-    def _take_marks(self, source: Source) -> None:
-        makings = self._makings
-        if makings is None:
-            return
-        marks = list(makings.new())
-        self.stretches.made(mark for _, mark in marks)
-        self.timeline.workers(marks, source)
-        for batch, began, end in self._waits:
-            self.stretches.out_of_turn(makings.out_of_turn_s(batch, began, end))
-        order_s = makings.order_s
-        self.stretches.out_of_turn(order_s - self._order_s)
-        self._order_s = order_s
-        self._waits.clear()
-
     def _observe(self, ask: Ask, window: Window, source: Source | None, *, whole: bool) -> None:
-        memory_bytes = None
-        if source is not None and not any(each.setting == ask.setting for each in self.seen):
-            memory_bytes = source.memory_bytes() if source.workers else 0
-        first_batch_s = source.first_batch_s if source is not None else None
-        self.seen.append(
-            Seen(ask.setting, ask.stage, ask.round, window, first_batch_s, memory_bytes, whole)
-        )
-        self.prober.observe(window, self._bounds())
-        if self.done or self.prober.stage == "replay":
-            self._drop_source()
+        measuring = self._measuring
+        measuring.observed(ask, window, source, whole=whole)
+        self.prober.observe(window, self._allowed.bounds())
+        now = self.prober.ask
         if self.done:
             self._kept.clear()
-        self.stretches.pause()
+            self._drop_source()
+        elif now.setting == ask.setting and not now.fresh and source is not None and not whole:
+            measuring.take_marks(source)
+            measuring.stretches.open_window()
+        measuring.stretches.pause()
 
-    def _failed(self, source: Source, error: Exception) -> None:
-        """A setting that was tried does not work: the program must not notice."""
-        count = source.workers
-        failure = Failure(
-            kind="raised",
-            num_workers=count,
-            what=summary_of(error),
-            doing=f"trying {workers_of(count)} in the running program",
-        )
-        self.failures.append(failure)
-        self._drop_source()
-        self.stretches.pause()
-        self.prober.failed(count, "an error of the loader")
+    def _note_replay(self, ask: Ask, step_s: float | None, now: float) -> None:
+        if self._replay is None:
+            self._drop_source()
+            self._replay = Replay(self._measuring.stretches.batch_bytes)
+        self._replay.step(step_s, now)
+        window = self._replay.window(ask, now)
+        if window is not None:
+            self._observe(ask, window, None, whole=False)
 
-    # -- what may be used -----------------------------------------------------------------
-
-    def _bounds_of(self, loader: Any) -> tuple[int, tuple[int, str] | None]:
-        if getattr(loader, "worker_init_fn", None) is not None and self._own:
-            return 1, None
-        return 0, None
-
-    def _bounds(self) -> Bounds:
-        most: tuple[int, str] | None = self._most
-        if self.loader_facts.iterable and not shares(self._conductor.folder):
-            most = max(1, self._own), _UNSHARED
-        if most is None:
-            return self._limits.bounds(least=self._least)
-        return self._limits.bounds(least=self._least, most=most[0], why=most[1])
+    def _replayed(self, ask: Ask) -> Any:
+        batch = self._kept.again()
+        now = perf_counter()
+        self._measuring.stretches.replayed(now)
+        self.timeline.replay(now)
+        return batch
 
     # -- what is told ---------------------------------------------------------------------
 
@@ -455,15 +460,13 @@ class WatchedSite:
         Args:
             whole: With the timeline and the lines, which take longer to write.
         """
-        stretches, bounds = self.stretches, self._bounds()
+        bounds = self._allowed.bounds()
         return SiteRecord(
             site=self.site,
             loader=self.loader_facts,
             made=self.made,
             epochs=self.epochs,
             ended=self.ended,
-            batches=stretches.sums.batches,
-            seconds=stretches.sums.seconds,
             own=self._own,
             persistent=self.loader_facts.persistent_workers,
             method=self._method,
@@ -471,42 +474,39 @@ class WatchedSite:
             certain=self.done and not self.prober.gave_up,
             reason=self.prober.reason,
             stage=self.prober.stage,
-            seen=self.seen,
-            starts_s=self.starts_s[-200:],
-            waits=list(zip(WAIT_BOUNDS_S, stretches.waits, strict=True)),
-            waits_s=list(stretches.waits_s),
+            starts_s=list(self.starts_s),
             lines=self._lines() if whole else [],
             spans=self.timeline.spans if whole else [],
-            failures=self.failures,
+            failures=self._asking.failures,
             cpus=(bounds.cpus, bounds.cpus_source),
             workers_most=(bounds.workers, bounds.workers_source),
-            batch_bytes=stretches.batch_bytes,
             fingerprint=self._fingerprint,
             machine=self._machine,
-            shards=shares(self._conductor.folder) if self.loader_facts.iterable else None,
+            shards=self._allowed.shares if self.loader_facts.iterable else None,
             consumer=self._conductor.settings.consumer,
+            **self._measuring.told(),
         )
 
-    def close(self) -> None:
+    def release(self) -> None:
+        """Nothing is measured any more: a trial ends, and the program's own workers go on."""
+        self._look_into.close()
+        source = self._source
+        if source is not None and not source.own:
+            with contextlib.suppress(Exception):
+                self._drop_source(0.0)
+
+    def own_of(self, iterator: SiteIterator) -> Any:
+        """The program's own iterator that stands where this epoch does; None without one."""
+        source = self._source
+        mine = source is not None and source.own and self._holder == iterator.number
+        return source.iterator if source is not None and mine else None
+
+    def close(self, patience_s: float) -> None:
         """The program ends."""
-        self._drop_source()
+        self._drop_source(patience_s)
         self._look_into.close()
 
     def _lines(self) -> list[Any]:
         if self._source is not None and self._source.workers:
             self._look_into.read(self._source.pids, last=False)
         return self._look_into.counts()
-
-
-def _alike(one: Ask, other: Ask) -> bool:
-    """Whether two asks want the same to run."""
-    same = one.stage == other.stage or not one.fresh
-    return same and one.setting == other.setting and one.round == other.round
-
-
-def _with_makings(window: Window) -> Window:
-    """A window of workers that told nothing: taken to be busy all the time."""
-    if window.made or not window.batches:
-        return window
-    busy_s = max(window.workers, 1) * window.seconds
-    return replace(window, made=window.batches, busy_s=busy_s, cpu_s=busy_s)

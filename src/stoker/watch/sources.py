@@ -7,18 +7,25 @@ that what one setting has under way never takes a CPU from the next.
 from __future__ import annotations
 
 import contextlib
+import functools
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Any
 
 import psutil
 import torch.utils.data
+from torch.utils.data._utils import signal_handling
 
 from stoker.tuning.probing import Setting
+from stoker.watch.opened import Opened
 
 _CONTEXT = "_DataLoader__multiprocessing_context"
 _DEFAULT_PREFETCH = 2
+_POLL_S = 0.25
+PATIENCE_S = 5.0
+"""How long workers may take to end what they are at."""
 
 Open = Callable[[Any], Iterator[Any]]
 
@@ -36,19 +43,23 @@ class Source:
     Attributes:
         served: Batches handed out.
         served_before: Of these, what was handed out before the last restart.
+        opening_s: What the last ``iter(loader)`` took.
         first_batch_s: From the start of the workers to the first batch; None before that.
         iterator: What is iterated.
+        windows: Windows that were measured with it.
+        began_s: When its last ``iter(loader)`` began.
     """
 
     def __init__(
         self, loader: Any, setting: Setting, own: bool, open_iterator: Open, timeout_s: float
     ) -> None:
         self.setting, self.own = setting, own
-        self.served = self.served_before = 0
+        self.served = self.served_before = self.windows = 0
         self.first_batch_s: float | None = None
-        self._open = open_iterator
+        self.opening_s = self.began_s = 0.0
+        self._open, self._timeout_s = open_iterator, timeout_s
         self._loader = loader if own else variant(loader, setting, timeout_s)
-        self._began = perf_counter()
+        self._opened = None if own or setting.workers else Opened(loader.dataset)
         self.iterator: Any = self._iterate()
 
     @property
@@ -60,6 +71,11 @@ class Source:
     def loader(self) -> Any:
         """The loader that is iterated: the program's own, or a variant."""
         return self._loader
+
+    @property
+    def stays(self) -> bool:
+        """Whether its workers are the program's own, which it keeps from epoch to epoch."""
+        return self.own and bool(self._loader.persistent_workers) and self.workers > 0
 
     @property
     def pids(self) -> list[int]:
@@ -80,10 +96,15 @@ class Source:
             StopIteration: The data set is at its end; `restart` begins anew.
             Exception: What the user's code raised, or a worker that died.
         """
-        batch = next(self.iterator)
+        if self._opened is not None:
+            return self._next_opening(self._opened)
+        if self.first_batch_s is not None:
+            batch = next(self.iterator)
+        else:
+            began = perf_counter()
+            batch = next(self.iterator)
+            self.first_batch_s = self.opening_s + perf_counter() - began
         self.served += 1
-        if self.first_batch_s is None:
-            self.first_batch_s = perf_counter() - self._began
         return batch
 
     def restart(self) -> None:
@@ -91,18 +112,29 @@ class Source:
         self.served_before = self.served
         self.iterator = self._iterate()
 
-    def close(self) -> None:
-        """Ends its workers; blocks until they have made what they are at."""
+    def close(self, patience_s: float = PATIENCE_S) -> None:
+        """Ends its workers; blocks until they have made what they are at.
+
+        Args:
+            patience_s: How long they may take.
+        """
         iterator, self.iterator = self.iterator, iter(())
-        if self.own:
-            return  # as when the program leaves its loop: the iterator ends with its last user
+        if self._opened is not None:
+            del iterator
+            self._opened.forget()
+            return
+        if self.stays:
+            return
+        if not self.own:
+            _end_workers(iterator, patience_s)
         for ends in ("_shutdown_workers", "close"):
             end = getattr(iterator, ends, None)
             if end is not None:
                 with contextlib.suppress(Exception):
                     end()
                 break
-        vars(self._loader)["_iterator"] = None
+        if not self.own:
+            vars(self._loader)["_iterator"] = None
 
     def memory_bytes(self) -> int | None:
         """Memory that its workers have for themselves; None where it can't be told."""
@@ -114,23 +146,94 @@ class Source:
                 return None
         return total
 
+    def _next_opening(self, opened: Opened) -> Any:
+        began = perf_counter()
+        opened.begin()
+        try:
+            batch = next(self.iterator)
+        finally:
+            opened.end()
+        self.served += 1
+        if self.first_batch_s is None:
+            self.first_batch_s = self.opening_s + perf_counter() - began
+        return batch
+
     def _iterate(self) -> Any:
-        if self.own:
-            return self._open(self._loader)
-        with warnings.catch_warnings():
-            # More workers than CPUs are meant here, and the rest was said of the own setting.
-            warnings.simplefilter("ignore")
-            return self._open(self._loader)
+        self.began_s = perf_counter()
+        try:
+            if self.own:
+                return self._open(self._loader)
+            with warnings.catch_warnings():
+                # More workers than CPUs are meant here; the rest was said of the own setting.
+                warnings.simplefilter("ignore")
+                iterator = self._open(self._loader)
+            _stand_alone(iterator, getattr(self._loader, "timeout", 0) or self._timeout_s)
+            return iterator
+        finally:
+            self.opening_s = perf_counter() - self.began_s
+
+
+def _stand_alone(iterator: Any, timeout_s: float) -> None:
+    """A worker that dies is found out when a batch is waited for, within `_POLL_S`.
+
+    PyTorch's handler of SIGCHLD raises wherever the program is just then. The worker of a trial
+    must not end the program's own step.
+    """
+    if getattr(iterator, "_worker_pids_set", False) and hasattr(iterator, "_try_get_data"):
+        signal_handling._remove_worker_pids(id(iterator))
+        iterator._worker_pids_set = False
+        iterator._get_data = functools.partial(_get_data, weakref.ref(iterator), timeout_s)
+
+
+def _get_data(of: weakref.ref[Any], timeout_s: float) -> Any:
+    """PyTorch's ``_get_data``, which sees at once when a worker has died."""
+    iterator = of()
+    deadline = monotonic() + timeout_s if timeout_s else float("inf")
+    while iterator is not None:
+        came, data = iterator._try_get_data(_POLL_S)
+        if came:
+            return data
+        if monotonic() >= deadline:
+            break
+    raise RuntimeError(f"DataLoader timed out after {timeout_s:g} seconds")
+
+
+def _end_workers(iterator: Any, patience_s: float) -> None:
+    """Has all workers of PyTorch's iterator end, in one time; then `_shutdown_workers` is quick."""
+    workers = getattr(iterator, "_workers", None)
+    done, queues = getattr(iterator, "_workers_done_event", None), []
+    if not workers or done is None or getattr(iterator, "_shutdown", True):
+        return
+    if hasattr(iterator, "_pin_memory_thread"):
+        if not patience_s:
+            _kill(workers)
+        return  # that thread has to end before the workers do
+    with contextlib.suppress(Exception):
+        done.set()
+        queues = iterator._index_queues
+        for each in queues:
+            each.put(None)
+        deadline = monotonic() + patience_s
+        for worker in workers:
+            worker.join(max(0.0, deadline - monotonic()))
+    _kill(workers)
+
+
+def _kill(workers: list[Any]) -> None:
+    for worker in workers:
+        with contextlib.suppress(Exception):
+            if worker.is_alive():
+                worker.kill()
 
 
 def variant(loader: Any, setting: Setting, timeout_s: float) -> Any:
     """The same loader with another setting; the given one is left as it is."""
     if setting.engine == "stoker":
-        return _stokers(loader, setting)
+        return _stokers(loader, setting, timeout_s)
     from stoker.loader import DataLoader
 
     if isinstance(loader, DataLoader):
-        return _stokers(loader, setting)
+        return _stokers(loader, setting, timeout_s)
     values = dict(vars(loader))
     values.update(_iterator=None, num_workers=setting.workers)
     if setting.workers == 0:
@@ -145,14 +248,14 @@ def variant(loader: Any, setting: Setting, timeout_s: float) -> Any:
     return other
 
 
-def _stokers(loader: Any, setting: Setting) -> Any:
+def _stokers(loader: Any, setting: Setting, timeout_s: float) -> Any:
     """Stoker's loader with the same arguments."""
     from stoker.loader import DataLoader
 
     iterable = isinstance(loader.dataset, torch.utils.data.IterableDataset)
     if iterable:
         order: dict[str, Any] = {"batch_size": loader.batch_size, "drop_last": loader.drop_last}
-    elif loader.batch_size is None and loader.batch_sampler is not None:
+    elif loader.batch_sampler is not None:
         order = {"batch_sampler": loader.batch_sampler}
     else:
         order = {"batch_size": loader.batch_size, "sampler": loader.sampler}
@@ -161,6 +264,7 @@ def _stokers(loader: Any, setting: Setting) -> Any:
         order["prefetch_factor"] = setting.prefetch_factor or loader.prefetch_factor
         order["persistent_workers"] = True
         order["multiprocessing_context"] = loader.multiprocessing_context
+        order["timeout"] = loader.timeout or timeout_s
     return DataLoader(
         loader.dataset,
         num_workers=setting.workers,

@@ -83,6 +83,10 @@ class Stretches:
         self.sums.away_s += away_s
         return away_s
 
+    def left(self, now: float) -> None:
+        """The batch is handed out: the consumer's step begins."""
+        self._left_at = now
+
     def loaded(self, seconds: float, cpu_s: float, now: float) -> None:
         """The main process has made a batch."""
         self.sums.loading_s += seconds

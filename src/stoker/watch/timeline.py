@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from stoker.tuning.answer import Span
+from stoker.tuning.probing import Setting
 from stoker.watch.marks import Mark
 from stoker.watch.sources import Source
 
-_A_SOURCE, _ALL = 400, 200_000
-"""Spans kept of one visit to a setting, and of a whole run whose trace was asked for."""
+_A_SETTING, _ALL, _MOST = 800, 200_000, 20_000
+"""Spans kept of one setting, of a whole run whose trace was asked for, and of one otherwise."""
 
 
 class Timeline:
@@ -25,13 +26,14 @@ class Timeline:
         self._began_s = began_s
         self._keep_all = keep_all
         self._of: Source | None = None
-        self._left = _A_SOURCE
+        self._left: dict[Setting, int] = {}
+        self._setting: Setting | None = None
         self._workers = 0
 
     def consumer(self, name: str, start_s: float, end_s: float, source: Source) -> None:
         """The consumer waited for a batch, or made it."""
         if source is not self._of:
-            self._of, self._left, self._workers = source, _A_SOURCE, source.workers
+            self._of, self._setting, self._workers = source, source.setting, source.workers
         self._add("consumer", name, start_s, end_s, source.served - 1)
 
     def step(self, start_s: float, end_s: float) -> None:
@@ -53,8 +55,14 @@ class Timeline:
         if self._keep_all:
             if len(self.spans) >= _ALL:
                 return
-        elif self._left <= 0:
+        elif not self._has_room():
             return
-        self._left -= 1
         start_s, end_s = start_s - self._began_s, end_s - self._began_s
         self.spans.append(Span(track, name, start_s, end_s, batch, self._workers))
+
+    def _has_room(self) -> bool:
+        if self._setting is None or len(self.spans) >= _MOST:
+            return False
+        left = self._left.get(self._setting, _A_SETTING)
+        self._left[self._setting] = left - 1
+        return left > 0

@@ -3,6 +3,8 @@
 Methods of PyTorch's classes are replaced, not the classes: subclasses, libraries that rebuild
 loaders and ``isinstance`` see what they always see. In workers only the fetcher is replaced,
 which notes down how long each batch took.
+
+Guarantees: what fails here leaves the loader as it is without Stoker.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import atexit
 import functools
 import os
 import threading
+from dataclasses import astuple
 from time import perf_counter
 from typing import Any
 
@@ -18,26 +21,28 @@ import torch.utils.data
 from torch.utils.data import dataloader
 from torch.utils.data._utils import fetch, worker
 
-from stoker.watch.conductor import Conductor, Key
+from stoker.tuning.answer import Site
+from stoker.watch.conductor import Conductor
+from stoker.watch.failed import write_reason
+from stoker.watch.iterating import SiteIterator
 from stoker.watch.kept import size_of
-from stoker.watch.looking import WorkerLook, note_shares
+from stoker.watch.looking import WorkerLook, loading, note_shares
 from stoker.watch.marks import MarkWriter
 from stoker.watch.settings import Settings
 from stoker.watch.sites import Sites
 
 _KEY = "_stoker_watch_key"
 _inside = threading.local()
-_original_iter: Any = None
+_original_iters: dict[type, Any] = {}
 
 
 def install(settings: Settings) -> None:
     """Watch the loaders of this process from now on."""
-    global _original_iter
-    watch = _Process(settings)
+    watch = Process(settings)
     kinds: list[Any] = [torch.utils.data.DataLoader, _stokers_loader()]
-    _original_iter = torch.utils.data.DataLoader.__iter__
     _patch_init(kinds[0], watch)
     for kind in kinds:
+        _original_iters[kind] = kind.__iter__
         _patch_iter(kind, watch)
     for fetcher in (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher):
         _patch_fetch(fetcher, settings.folder)
@@ -47,38 +52,83 @@ def install(settings: Settings) -> None:
         os.register_at_fork(after_in_child=watch.forked)
 
 
-class _Process:
+class Process:
     """The conductor of this process, made when the first loader is."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._lock = threading.Lock()
         self._conductor: Conductor | None = None
+        self._of_parents: list[Conductor] = []
+        self._failed = False
         self.sites = Sites()
 
     @property
     def conductor(self) -> Conductor:
         """Of this process."""
-        if self._conductor is None:
-            self._conductor = Conductor(self._settings, open_unwatched)
-        return self._conductor
+        with self._lock:
+            if self._conductor is None:
+                self._conductor = Conductor(self._settings, open_unwatched)
+            return self._conductor
+
+    def made(self, loader: Any) -> Any:
+        """A loader's key and the line that made it, noted once; None where it isn't watched."""
+        told = vars(loader).get(_KEY)
+        if told is not None or self._failed:
+            return told
+        try:
+            site = self.sites.site(loader.dataset, made=loader)
+            self.sites.remember(loader.dataset, loader, site)
+            key = self.conductor.made(site, loader)
+            # Plain data: the loader may be pickled to where Stoker is not installed.
+            told = key, astuple(site)
+            vars(loader)[_KEY] = told
+        except Exception as error:
+            self._fails(error)
+        return told
+
+    def iterate(self, loader: Any) -> SiteIterator | None:
+        """What the program iterates in place of PyTorch's iterator; None where it is not."""
+        told = self.made(loader)
+        if told is None or self._failed or self.conductor.off:
+            return None
+        try:
+            return self.conductor.iterate(told[0], Site(*told[1]), loader)
+        except Exception as error:
+            self._fails(error)
+            return None
 
     def forked(self) -> None:
-        """A copy of the process has loaders, and nothing to do with what is measured here."""
-        self._conductor = None
+        """A copy of the process has loaders, and nothing to do with what is measured here.
+
+        What its parent measures is never let go of: an iterator that ends here would tell the
+        parent's workers to end.
+        """
+        self._lock = threading.Lock()
+        if self._conductor is not None:
+            self._conductor.off = True
+            self._of_parents.append(self._conductor)
+            self._conductor = None
 
     def close(self) -> None:
         """The process ends."""
         if self._conductor is not None:
             self._conductor.close()
 
+    def _fails(self, error: Exception) -> None:
+        self._failed = True
+        write_reason(self._settings.folder, error)
+
 
 def open_unwatched(loader: Any) -> Any:
-    """``iter(loader)`` without being watched."""
+    """PyTorch's or Stoker's own ``iter(loader)``, without being watched."""
     before = getattr(_inside, "on", False)
     _inside.on = True
     try:
-        plain = isinstance(loader, _stokers_loader())
-        return iter(loader) if plain else _original_iter(loader)
+        kind = _stokers_loader()
+        if not isinstance(loader, kind):
+            kind = torch.utils.data.DataLoader
+        return _original_iters.get(kind, kind.__iter__)(loader)
     finally:
         _inside.on = before
 
@@ -89,40 +139,35 @@ def _stokers_loader() -> Any:
     return DataLoader
 
 
-def _patch_init(kind: Any, watch: _Process) -> None:
+def _is_unwatched() -> bool:
+    """Whether a loader here is Stoker's own affair, or part of reading another one's sample."""
+    if worker._worker_info is not None or getattr(_inside, "on", False):
+        return True
+    return getattr(loading, "kind", None) is not None
+
+
+def _patch_init(kind: Any, watch: Process) -> None:
     original = kind.__init__
 
     @functools.wraps(original)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        if not getattr(_inside, "on", False) and worker._worker_info is None:
-            _told(self, watch)
+        if not _is_unwatched():
+            watch.made(self)
 
     kind.__init__ = __init__
 
 
-def _told(loader: Any, watch: _Process) -> Any:
-    """A loader and the line that made it; noted once."""
-    key = vars(loader).get(_KEY)
-    if key is None:
-        site = watch.sites.site(loader.dataset, made=loader)
-        watch.sites.remember(loader.dataset, loader, site)
-        key = (watch.conductor.made(site, loader), site)
-        vars(loader)[_KEY] = key
-    return key
-
-
-def _patch_iter(kind: Any, watch: _Process) -> None:
-    if "__iter__" not in vars(kind):
-        return
+def _patch_iter(kind: Any, watch: Process) -> None:
     original = kind.__iter__
 
     @functools.wraps(original)
     def __iter__(self: Any) -> Any:
-        if getattr(_inside, "on", False) or worker._worker_info is not None:
+        iterator = None if _is_unwatched() else watch.iterate(self)
+        if iterator is None:
             return original(self)
-        told: tuple[Key, Any] = _told(self, watch)
-        return watch.conductor.iterate(told[0], told[1], self)
+        iterator.start()
+        return iterator
 
     kind.__iter__ = __iter__
 
@@ -135,56 +180,82 @@ def _patch_fetch(kind: Any, folder: str) -> None:
         if worker._worker_info is None:
             return original(self, possibly_batched_index)
         noted = _noted_here(folder)
-        noted.look.begin()
-        began = perf_counter()
+        if noted is None:
+            return original(self, possibly_batched_index)
+        noted.begin()
         try:
             batch = original(self, possibly_batched_index)
-        finally:
+        except BaseException:
             noted.look.end()
-        end = perf_counter()
-        noted.made(began, end, batch)
+            raise
+        noted.made(batch)
         return batch
 
     kind.fetch = fetch
 
 
 class _Worker:
-    """What a worker notes down."""
+    """What a worker notes down; never raises once it is made."""
 
     def __init__(self, folder: str) -> None:
         self.pid = os.getpid()
         self.look = WorkerLook(folder)
         self._writer = MarkWriter(folder)
         self._size_bytes = 0
+        self._began = 0.0
 
-    def made(self, began: float, end: float, batch: Any) -> None:
+    def begin(self) -> None:
+        """A batch begins."""
+        self.look.begin()
+        self._began = perf_counter()
+
+    def made(self, batch: Any) -> None:
+        """It is made."""
+        self.look.end()
+        end = perf_counter()
         if not self._size_bytes:
-            self._size_bytes = size_of(batch)
-        self._writer.made(began, end, self._size_bytes)
+            self._size_bytes = _size(batch)
+        self._writer.made(self._began, end, self._size_bytes)
+
+
+def _size(batch: Any) -> int:
+    try:
+        return size_of(batch)
+    except Exception:  # the user's own class may do anything
+        return 0
 
 
 _worker: _Worker | None = None
+_failed_in = 0
 
 
-def _noted_here(folder: str) -> _Worker:
-    global _worker
-    if _worker is None or _worker.pid != os.getpid():
+def _noted_here(folder: str) -> _Worker | None:
+    global _worker, _failed_in
+    if _worker is not None and _worker.pid == os.getpid():
+        return _worker
+    if _failed_in == os.getpid():
+        return None
+    try:
         _worker = _Worker(folder)
+    except Exception:  # the run is over, or there is no room: the program goes on
+        _failed_in = os.getpid()
+        return None
     return _worker
 
 
 def _patch_worker_info(folder: str) -> None:
     """Learns whether an iterable data set asks which worker it is in."""
     original = worker.get_worker_info
-    asked = False
+    told: set[Any] = set()
 
     @functools.wraps(original)
     def get_worker_info() -> Any:
-        nonlocal asked
-        if not asked:
-            asked = True
-            note_shares(folder)
-        return original()
+        info = original()
+        kind = getattr(loading, "kind", None) if info is None else type(info.dataset)
+        if kind is not None and kind not in told:
+            told.add(kind)
+            note_shares(folder, kind)
+        return info
 
     for holder in (torch.utils.data, dataloader, worker):
         setattr(holder, "get_worker_info", get_worker_info)  # noqa: B010

@@ -1,0 +1,98 @@
+"""What the program iterates in place of PyTorch's iterator, and how it goes on unmeasured.
+
+watched ──▶ alone      another iterator of the line has begun since, or Stoker has failed,
+                       or the process is a copy: the program's own loader, nothing more
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data.dataloader import _BaseDataLoaderIter
+
+if TYPE_CHECKING:
+    from stoker.watch.site import WatchedSite
+
+
+class SiteIterator(_BaseDataLoaderIter):
+    """Looks like PyTorch's iterator.
+
+    Attributes:
+        length: Batches of an epoch, as far as is known; what is put together of several
+            settings ends after as many.
+        served: Batches handed out.
+        ended: Whether the epoch is over.
+        number: Of the site's iterators; only the last one is measured.
+    """
+
+    def __init__(self, owner: WatchedSite, loader: Any, number: int, length: int | None) -> None:
+        self._owner, self._watched_loader = owner, loader
+        self.number, self.length = number, length
+        self.served = 0
+        self.ended = False
+        self._plain: Any = None
+        self._counted = False
+        self._since = 0
+
+    def __iter__(self) -> SiteIterator:
+        return self
+
+    def __next__(self) -> Any:
+        return self._owner.next(self)
+
+    def __len__(self) -> int:
+        return len(self._watched_loader)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name in ("_owner", "_plain"):
+            raise AttributeError(name)
+        plain = self._plain
+        return getattr(plain if plain is not None else self._owner.iterator, name)
+
+    def __del__(self) -> None:
+        owner = vars(self).get("_owner")
+        if owner is not None and not self.ended:
+            owner.abandoned(self)
+
+    def start(self) -> None:
+        """Starts workers where PyTorch would.
+
+        Raises:
+            Exception: What the user's code raised.
+        """
+        self._owner.start(self)
+
+    def go_on_with(self, iterator: Any) -> None:
+        """From now on this is iterated, which stands where this epoch does."""
+        self._plain = iterator
+
+    def alone(self) -> Any:
+        """The next batch of the program's own loader, with nothing measured.
+
+        Raises:
+            StopIteration: The epoch is over.
+            Exception: What the user's code raised.
+        """
+        if self.ended:
+            raise StopIteration
+        if self._plain is None:
+            self._plain = self._owner.own_of(self)
+        if self._plain is None:
+            self._plain, self._counted, self._since = self._open(), self.served > 0, self.served
+        while True:
+            if self._counted and self.length is not None and self.served >= self.length:
+                self.ended = True
+                raise StopIteration
+            try:
+                batch = next(self._plain)
+            except StopIteration:
+                if not self._counted or self.length is None or self.served == self._since:
+                    self.ended = True
+                    raise
+                self._plain, self._since = self._open(), self.served
+                continue
+            self.served += 1
+            return batch
+
+    def _open(self) -> Any:
+        return self._owner.open_own(self._watched_loader)
