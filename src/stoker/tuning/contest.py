@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Collection, Mapping
 
 from stoker.feed.window import Window
 from stoker.tuning.decision import Bounds
-from stoker.tuning.rivals import Rounds, Standing
+from stoker.tuning.rivals import NOISE, Rounds, Standing
 from stoker.tuning.stretch import unlike
 from stoker.tuning.visits import Visit
 
@@ -17,6 +18,8 @@ MOST_RIVALS = 3
 """Numbers that are compared at once, to begin with."""
 MOST_COUNTS = 8
 """Numbers that are compared in all."""
+BEFORE = 0.05
+"""Share by which rates may be off that were not measured in one round."""
 FEWEST_ROUNDS, MOST_ROUNDS = 2, 8
 SAME = 0.02
 """Rates that differ by less are the same, and fewer workers win."""
@@ -50,7 +53,7 @@ class Contest:
 
     def add(self, count: int, round: int, window: Window, visits: Mapping[int, Visit]) -> None:
         """A window of a round."""
-        self._rounds.add(count, round, window.rate_per_s, unlike(count, window, visits))
+        self._rounds.add(count, round, window.rate_per_s, unlike(count, window.batches, visits))
 
     def drop(self, count: int) -> None:
         """A number does not work."""
@@ -62,16 +65,20 @@ class Contest:
     ) -> list[int]:
         """The numbers of the first round: what was found, what came near it, and what is beside
         it and might be better, or do as well."""
-        rates = {n: visit.rate_per_s for n, visit in visits.items()}
-        best = max(rates.values())
-        found = min(n for n, rate in rates.items() if rate >= (1 - SAME) * best)
+        rates = {n: _usual_rate_per_s(visit) for n, visit in visits.items()}
+        best = max(rates, key=lambda n: rates[n])
+        found = min(n for n, rate in rates.items() if rate >= (1 - SAME) * rates[best])
         beside = [_fewer(found, visits, bounds, RIVAL), _more(found, visits, bounds)]
-        near = [n for n, rate in rates.items() if rate >= RIVAL * best and n != found]
+        near = [n for n in rates if n != found and _may_be_near(n, best, visits)]
         if _most_gain(visits[found], bounds) <= SAME:
             near = [n for n in near if n < found]
         near.sort(key=lambda n: (n > found, abs(n - found)))
         rivals = [found, *(n for n in beside if n is not None and n not in failed), *near]
         self._entered = list(dict.fromkeys(rivals))[:MOST_RIVALS]
+        for n in self._entered:
+            if n in visits:
+                error = math.hypot(BEFORE, unlike(n, visits[n].batches, visits))
+                self._rounds.add(n, -1, rates[n], error)
         return sorted(self._entered)
 
     def next(
@@ -111,13 +118,7 @@ class Contest:
     ) -> Standing:
         """How a number stands to the best."""
         found = self._rounds.standing(count, best)
-        if count > best:
-            return found
-        most = _most_gain(visits[count], bounds)
-        if most >= found.short + found.unsure:
-            return found
-        short = min(found.short, most)
-        return Standing(short, most - short)
+        return found if count > best else found.at_most(_most_gain(visits[count], bounds))
 
     def _is_clear(
         self, counts: list[int], best: int, visits: Mapping[int, Visit], bounds: Bounds
@@ -126,8 +127,7 @@ class Contest:
         standings = [self._standing(n, best, visits, bounds) for n in counts]
         enough = all(self._rounds.times(n) >= FEWEST_ROUNDS for n in counts)
         return enough and all(
-            each.short + each.unsure <= NOTABLE or each.short - each.unsure > SAME
-            for each in standings
+            each.most <= NOTABLE or each.least > SAME for each in standings
         )
 
     def _leave(
@@ -143,7 +143,7 @@ class Contest:
         for n in counts:
             found = self._standing(n, best, visits, bounds)
             needless = n > chosen and _most_gain(visits[chosen], bounds) <= SAME
-            worse = n != best and found.short - found.unsure > SAME
+            worse = n != best and found.least > SAME
             worse = worse and self._rounds.times(n) >= FEWEST_ROUNDS
             if n != chosen and (worse or needless):
                 self._out.add(n)
@@ -167,6 +167,20 @@ class Contest:
             found.append(_more(best, visits, bounds))
         known = {*failed, *self._entered}
         return [n for n in found if n is not None and n not in known]
+
+
+def _usual_rate_per_s(visit: Visit) -> float:
+    return statistics.median(window.rate_per_s for window in visit.windows)
+
+
+def _may_be_near(count: int, best: int, visits: Mapping[int, Visit]) -> bool:
+    """Whether a number may do nearly as well as the one that was the best before any round."""
+    errors = [
+        max(unlike(n, visits[n].batches, visits), NOISE) / math.sqrt(visits[n].count)
+        for n in (count, best)
+    ]
+    share = _usual_rate_per_s(visits[count]) / _usual_rate_per_s(visits[best])
+    return share >= RIVAL - math.hypot(*errors)
 
 
 def _most_gain(visit: Visit, bounds: Bounds) -> float:

@@ -29,6 +29,8 @@ Stage = Literal["own", "search", "confirm", "extras", "replay", "done"]
 
 OWN_WINDOWS, OWN_S, MOST_OWN_WINDOWS = 2, 0.5, 6
 """Windows and seconds of the program's own setting before anything is changed."""
+AGREE = 1.25
+"""Times by which they may differ before another one is taken."""
 LONG_S = 2.0
 """One window of so many seconds is enough for that."""
 SEARCH_WINDOWS = 40
@@ -265,7 +267,9 @@ class Prober:
         seconds = sum(each.seconds for each in windows)
         if len(windows) < OWN_WINDOWS and seconds < LONG_S:
             return
-        if seconds < OWN_S and len(windows) < MOST_OWN_WINDOWS:
+        rates = [each.rate_per_s for each in windows]
+        more = seconds < OWN_S or (max(rates) > AGREE * min(rates) and seconds < LONG_S)
+        if more and len(windows) < MOST_OWN_WINDOWS:
             return
         if self._counts is not None:
             self._begin_rounds([n for n in self._counts if n not in self._failed])

@@ -30,11 +30,16 @@ class Standing:
 
     Attributes:
         short: Share by which it is slower.
-        unsure: The doubt of that, as a share.
+        least, most: What that could be as well.
     """
 
     short: float
-    unsure: float
+    least: float
+    most: float
+
+    def at_most(self, share: float) -> Standing:
+        """The same where it is known that no more than that is lacking."""
+        return Standing(*(min(each, share) for each in (self.short, self.least, self.most)))
 
 
 @dataclass
@@ -66,7 +71,7 @@ class Rounds:
 
         Args:
             count: Workers.
-            round: The round.
+            round: The round; -1 for what was measured before them, and counts for little.
             rate_per_s: Batches a second.
             unlike: Share by which the rate may be off because it is of few, unlike batches.
         """
@@ -81,11 +86,11 @@ class Rounds:
     @property
     def counts(self) -> list[int]:
         """The numbers that were measured, in order."""
-        return sorted({cell.count for cell in self._cells})
+        return sorted({cell.count for cell in self._cells if cell.round >= 0})
 
     def times(self, count: int) -> int:
         """In how many rounds a number was measured."""
-        return sum(cell.count == count for cell in self._cells)
+        return sum(cell.count == count and cell.round >= 0 for cell in self._cells)
 
     def best(self, counts: Iterable[int]) -> int:
         """The number with the highest rate; of equals the smallest."""
@@ -94,10 +99,10 @@ class Rounds:
     def standing(self, count: int, other: int) -> Standing:
         """How much slower a number is than another one."""
         if count == other:
-            return Standing(0.0, 0.0)
+            return Standing(0.0, 0.0, 0.0)
         error = self._scale * math.hypot(self._error(count), self._error(other))
         short = 1 - math.exp(min(50.0, self._levels[count] - self._levels[other]))
-        return Standing(short, DOUBT * error)
+        return Standing(short, short - DOUBT * error, short + DOUBT * error)
 
     def _error(self, count: int) -> float:
         return 1 / math.sqrt(math.fsum(1 / c.error**2 for c in self._cells if c.count == count))
@@ -108,7 +113,7 @@ class Rounds:
             return
         self._levels = {
             n: statistics.median(cell.log for cell in self._cells if cell.count == n)
-            for n in self.counts
+            for n in {cell.count for cell in self._cells}
         }
         for cell in self._cells:
             cell.fits = 1.0

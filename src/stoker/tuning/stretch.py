@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from stoker.feed.window import Window
 from stoker.tuning.visits import Visit
 
 WINDOW_S = 0.25
@@ -45,9 +44,9 @@ def length_of(count: int, visits: Mapping[int, Visit]) -> tuple[int, float]:
     return max(turns * each, few, int(alike)), WINDOW_S
 
 
-def unlike(count: int, window: Window, visits: Mapping[int, Visit]) -> float:
-    """Share by which a window's rate may be off because it is of few, unlike batches."""
-    return _spread(count, visits) / math.sqrt(window.batches)
+def unlike(count: int, batches: float, visits: Mapping[int, Visit]) -> float:
+    """Share by which the rate of so many batches may be off because they are not alike."""
+    return _spread(count, visits) / math.sqrt(batches)
 
 
 def _spread(count: int, visits: Mapping[int, Visit]) -> float:
