@@ -8,12 +8,14 @@ from collections.abc import Collection, Mapping
 
 from stoker.feed.window import Window
 from stoker.tuning.decision import Bounds
-from stoker.tuning.rivals import NOISE, Rounds, Standing
+from stoker.tuning.rivals import DOUBT, NOISE, Rounds, Standing
 from stoker.tuning.stretch import unlike
 from stoker.tuning.visits import Visit
 
 RIVAL = 0.9
 """Measured rates from this share of the best on are compared in rounds."""
+MAIN_RIVAL = 0.75
+"""The same where one of them is the main process: it was measured first of all, in few batches."""
 MOST_RIVALS = 3
 """Numbers that are compared at once, to begin with."""
 MOST_COUNTS = 8
@@ -26,6 +28,11 @@ SAME = 0.02
 LEEWAY = 0.03
 """What a number may seem to lack and be taken: between `SAME` and `NOTABLE` either will do."""
 NOTABLE = 0.05
+VAGUE = 0.05
+"""Standard error of a rate from which on nothing is clear."""
+CHANCE, BUSY = 0.2, 0.93
+"""Where workers are busy for more than the second of the time, how much a consumer waits is
+known to the first over the root of the batches."""
 FED = 0.02
 """A consumer that waits for less could not gain more by more workers."""
 SMALL = 8
@@ -95,10 +102,12 @@ class Contest:
         inside = [n for n in inside if n not in self._out]
         joins = self._joins(inside, best, chosen, visits, bounds, failed)
         clear = self._is_clear(inside, best, visits, bounds)
+        clear = clear and self._rounds.error(chosen) <= VAGUE
         if self._done >= MOST_ROUNDS:
             self.unclear = not clear
             return []
-        if not joins and (len(inside) < 2 or (self._done >= FEWEST_ROUNDS and clear)):
+        if not joins and self._done >= FEWEST_ROUNDS and (clear or len(inside) < 2):
+            self.unclear = not clear
             return []
         self._entered += joins
         return sorted({*inside, *joins})
@@ -163,8 +172,7 @@ class Contest:
         found = []
         if chosen == min(counts):
             found.append(_fewer(chosen, visits, bounds, 1 - NOTABLE))
-        if best == max(counts):
-            found.append(_more(best, visits, bounds))
+        found.append(_more(best, visits, bounds))
         known = {*failed, *self._entered}
         return [n for n in found if n is not None and n not in known]
 
@@ -175,12 +183,12 @@ def _usual_rate_per_s(visit: Visit) -> float:
 
 def _may_be_near(count: int, best: int, visits: Mapping[int, Visit]) -> bool:
     """Whether a number may do nearly as well as the one that was the best before any round."""
-    errors = [
-        max(unlike(n, visits[n].batches, visits), NOISE) / math.sqrt(visits[n].count)
-        for n in (count, best)
-    ]
+    errors = []
+    for n in (count, best):
+        errors += [unlike(n, visits[n].batches, visits), NOISE / math.sqrt(visits[n].count)]
     share = _usual_rate_per_s(visits[count]) / _usual_rate_per_s(visits[best])
-    return share >= RIVAL - math.hypot(*errors)
+    rival = RIVAL if count and best else MAIN_RIVAL
+    return share >= rival - DOUBT * math.hypot(*errors)
 
 
 def _most_gain(visit: Visit, bounds: Bounds) -> float:
@@ -189,7 +197,8 @@ def _most_gain(visit: Visit, bounds: Bounds) -> float:
     if not visit.workers:
         return visit.waiting
     free = max(0.0, 1 - visit.cpus_used / bounds.cpus)
-    return min(visit.waiting, free)
+    by_chance = CHANCE / math.sqrt(visit.batches) if visit.busy > BUSY * visit.workers else 0.0
+    return min(visit.waiting + by_chance, free)
 
 
 def _fewer(
@@ -210,12 +219,12 @@ def _fewer(
     least = max(bounds.least, max(worse, default=-1) + 1)
     if found > 1 or bounds.least:
         least = max(least, enough, 1)
-    if least >= found:
+    most = min(found - 1, bounds.workers)
+    if least > most:
         return None
     if visit.waiting <= FED:
-        least = max(least, min(found - 1, math.ceil(visit.busy)))
-        return least
-    return max(least, min(found - 1, round(math.sqrt(max(1, least) * found)))) if found > 1 else 0
+        return max(least, min(most, math.ceil(visit.busy)))
+    return max(least, min(most, round(math.sqrt(least * found))))
 
 
 def _more(best: int, visits: Mapping[int, Visit], bounds: Bounds) -> int | None:

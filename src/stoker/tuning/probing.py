@@ -13,7 +13,6 @@ which no loader setting can beat.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -40,7 +39,7 @@ SEARCH_PATIENCE = 3
 rounds afterwards."""
 MAIN_S = 0.4
 """The main process is measured for so long before workers are: first batches are slow."""
-LIMIT_S, LIMIT_BATCHES, LONGEST_S = 15.0, 25, 60.0
+LIMIT_S, LIMIT_BATCHES, LONGEST_S = 15.0, 25, 40.0
 """Seconds of measuring after which the best so far has to do, and batches for which there is
 more time, up to the third."""
 SEARCH_SHARE = 0.6
@@ -143,9 +142,10 @@ class Prober:
         self._failed: set[int] = set()
         self._reasons: dict[int, str] = {}
         self._decided: int | None = None
-        self._windows: dict[int, list[Window]] = defaultdict(list)
+        self._visits: dict[int, Visit] = {}
         self._spent_s = 0.0
         self._searched = self._odd = 0
+        self._recalled = False
         self._bounds: Bounds | None = None
         self.ask = self._next_ask()
 
@@ -164,8 +164,7 @@ class Prober:
         """The number that is best as far as is known."""
         if self._decided is not None:
             return self._decided
-        visits = self._visits()
-        found = self._contest.fewest(visits, self._bounds) if self._bounds else None
+        found = self._contest.fewest(self._visits, self._bounds) if self._bounds else None
         if found is not None:
             return found
         rates = self._rates()
@@ -242,7 +241,7 @@ class Prober:
 
     def _length(self, count: int) -> tuple[int, float]:
         """Batches and seconds of a window with so many workers."""
-        return length_of(count, self._visits())
+        return length_of(count, self._visits)
 
     def _allowed(self, bounds: Bounds) -> Bounds:
         most = bounds.workers if self._most is None else min(bounds.workers, self._most)
@@ -256,14 +255,16 @@ class Prober:
             return
         self._spent_s += window.seconds
         if ask.fresh or before != ask.setting:
-            self._spent_s += ask.setting.workers / window.rate_per_s  # batches not measured
+            unmeasured_s = ask.setting.workers / window.rate_per_s + window.service_s
+            self._spent_s += unmeasured_s
         if ask.setting == Setting(ask.setting.workers):
-            self._windows[ask.setting.workers].append(window)
+            count = ask.setting.workers
+            self._visits.setdefault(count, Visit(count)).add(window)
 
     # -- stages ---------------------------------------------------------------------------
 
     def _own(self, window: Window, bounds: Bounds) -> None:
-        windows = self._windows[self.own]
+        windows = list(self._visits[self.own].windows)
         seconds = sum(each.seconds for each in windows)
         if len(windows) < OWN_WINDOWS and seconds < LONG_S:
             return
@@ -277,33 +278,40 @@ class Prober:
         self._stage, self._spent_s = "search", 0.0
         self._here = min(max(0, bounds.least), bounds.workers)
         self._controller.changed(self._here)
-        if self._here == self.own:
-            for each in windows:
-                if self._here == self.own:
-                    self._follow(each, bounds)
-            self._end_search_if_found(bounds)
+        self._recall(bounds)
+        self._end_search_if_found(bounds)
 
     def _search(self, window: Window, bounds: Bounds) -> None:
         self._searched += 1
         self._follow(window, bounds)
+        self._recall(bounds)
         self._end_search_if_found(bounds)
 
     def _follow(self, window: Window, bounds: Bounds) -> None:
         decision = self._controller.observe(window, bounds)
         if decision is None:
             return
-        if decision.before in (0, decision.workers):  # what leads on is no reason to stay
+        starts = not decision.before and not self._reasons
+        if starts or decision.before == decision.workers:  # what leads on is no reason to stay
             self._reasons[decision.workers] = decision.reason
         self._here = decision.workers
+
+    def _recall(self, bounds: Bounds) -> None:
+        """The program's own setting needs not be measured again where the search comes to it."""
+        if self._here != self.own or self._recalled:
+            return
+        self._recalled = True
+        for window in list(self._visits[self.own].windows):
+            if self._here == self.own and not self._controller.settled:
+                self._follow(window, bounds)
 
     def _end_search_if_found(self, bounds: Bounds) -> None:
         """The search is over where it is settled, or would only measure something again."""
         here = self.trials[-1].setting.workers
-        again = self._here != here and self._here in self._visits()
+        again = self._here not in (here, self.own) and self._here in self._visits
         spent = self._searched >= SEARCH_WINDOWS or self._spent_s > SEARCH_SHARE * self._limit_s
-        if not (self._controller.settled or again or spent):
-            return
-        self._begin_rounds(self._contest.begin(self._visits(), bounds, self._failed))
+        if self._controller.settled or again or spent:
+            self._begin_rounds(self._contest.begin(self._visits, bounds, self._failed))
 
     def _begin_rounds(self, counts: Sequence[int]) -> None:
         self._stage, self._round = "confirm", 0
@@ -314,7 +322,7 @@ class Prober:
 
     def _confirm(self, window: Window, bounds: Bounds) -> None:
         setting = self._queue.pop(0)
-        self._contest.add(setting.workers, self._round, window, self._visits())
+        self._contest.add(setting.workers, self._round, window, self._visits)
         if not self._queue:
             self._next_round(bounds)
 
@@ -325,9 +333,9 @@ class Prober:
             over = self._round >= ROUNDS
         else:
             out_of_time = self._spent_s > self._limit_s
-            counts = self._contest.next(self._visits(), bounds, self._failed)
+            counts = self._contest.next(self._visits, bounds, self._failed)
             over = not counts or out_of_time
-            self.gave_up = self.gave_up or bool(counts and out_of_time) or self._contest.unclear
+            self.gave_up = bool(counts) or self._contest.unclear
         if over or not counts:
             self._decide()
             return
@@ -342,7 +350,7 @@ class Prober:
     def _extra_settings(self) -> list[Setting]:
         """Other ways that might give more with the number that was found."""
         chosen = self.chosen
-        visit = self._visits().get(chosen)
+        visit = self._visits.get(chosen)
         if not visit or not chosen:
             return []
         found = []
@@ -372,14 +380,14 @@ class Prober:
 
     def _exclude(self, workers: int, why: str) -> None:
         self._failed.add(workers)
-        self._windows.pop(workers, None)
+        self._visits.pop(workers, None)
         self._contest.drop(workers)
         self._queue = [each for each in self._queue if each.workers != workers]
         if self._stage == "confirm":
             if not self._queue and self._bounds is not None:
                 self._next_round(self._bounds)
             return
-        works = self._visits()
+        works = self._visits
         if not works or self._bounds is None:
             self._finish(gave_up=True)
         elif workers == 0 and max(works):
@@ -396,12 +404,10 @@ class Prober:
 
     @property
     def _limit_s(self) -> float:
-        slowest = max((visit.service_s for visit in self._visits().values()), default=0.0)
+        slowest = max((visit.service_s for visit in self._visits.values()), default=0.0)
         return min(LONGEST_S, LIMIT_S + LIMIT_BATCHES * slowest)
 
-    def _visits(self) -> dict[int, Visit]:
-        """What was measured with PyTorch's loader, by number of workers."""
-        return {n: Visit.of(n, each) for n, each in self._windows.items() if each}
-
     def _rates(self) -> dict[int, float]:
-        return {n: visit.rate_per_s for n, visit in self._visits().items() if visit.count}
+        rates = {n: visit.rate_per_s for n, visit in self._visits.items() if visit.count}
+        given = {n: rate for n, rate in rates.items() if n in (self._counts or ())}
+        return given or rates

@@ -104,6 +104,10 @@ class Rounds:
         short = 1 - math.exp(min(50.0, self._levels[count] - self._levels[other]))
         return Standing(short, short - DOUBT * error, short + DOUBT * error)
 
+    def error(self, count: int) -> float:
+        """Standard error of a number's rate, as a share of it."""
+        return self._scale * self._error(count)
+
     def _error(self, count: int) -> float:
         return 1 / math.sqrt(math.fsum(1 / c.error**2 for c in self._cells if c.count == count))
 

@@ -19,6 +19,8 @@ FEW = 4
 """Batches of a window at least, where these take no longer than `LONG_S`."""
 LIKE = 0.04
 """Share by which a rate may be off because batches differ, before a window is made longer."""
+LEAST_SPREAD = 0.3
+"""What batches are taken to differ by at least: a few may seem alike by chance."""
 EVENED = 0.6
 """Of the spread of batches that much shows in the rate of workers, which work ahead."""
 
@@ -54,7 +56,7 @@ def _spread(count: int, visits: Mapping[int, Visit]) -> float:
     main = visits.get(0)
     if main is None or main.count < 2:
         return 0.0
-    return (EVENED if count else 1.0) * main.batch_spread * main.waiting
+    return (EVENED if count else 1.0) * max(LEAST_SPREAD, main.batch_spread) * main.waiting
 
 
 def _rate_per_s(count: int, visits: Mapping[int, Visit]) -> float | None:

@@ -7,7 +7,7 @@ first batches of each are handed out without being measured.
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
@@ -37,7 +37,7 @@ class Drive:
 
     prober: Prober
     now_s: float = 0.0
-    stages_s: Counter[str] = field(default_factory=Counter)
+    stages_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     starts: int = 0
     asks: list[Ask] = field(default_factory=list)
 
