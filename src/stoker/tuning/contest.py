@@ -71,7 +71,8 @@ class Contest:
         self, visits: Mapping[int, Visit], bounds: Bounds, failed: Collection[int]
     ) -> list[int]:
         """The numbers of the first round: what was found, what came near it, and what is beside
-        it and might be better, or do as well."""
+        it and might be better, or do as well.
+        """
         rates = {n: _usual_rate_per_s(visit) for n, visit in visits.items()}
         best = max(rates, key=lambda n: rates[n])
         found = min(n for n, rate in rates.items() if rate >= (1 - SAME) * rates[best])
@@ -135,9 +136,7 @@ class Contest:
         """Whether more rounds would hardly change what is chosen."""
         standings = [self._standing(n, best, visits, bounds) for n in counts]
         enough = all(self._rounds.times(n) >= FEWEST_ROUNDS for n in counts)
-        return enough and all(
-            each.most <= NOTABLE or each.least > SAME for each in standings
-        )
+        return enough and all(each.most <= NOTABLE or each.least > SAME for each in standings)
 
     def _leave(
         self,
@@ -148,7 +147,8 @@ class Contest:
         bounds: Bounds,
     ) -> None:
         """Numbers that are clearly worse than the best are not measured again, nor more than
-        are needed."""
+        are needed.
+        """
         for n in counts:
             found = self._standing(n, best, visits, bounds)
             needless = n > chosen and _most_gain(visits[chosen], bounds) <= SAME
@@ -193,7 +193,8 @@ def _may_be_near(count: int, best: int, visits: Mapping[int, Visit]) -> bool:
 
 def _most_gain(visit: Visit, bounds: Bounds) -> float:
     """The most that more workers could give, as a share of what they give: the consumer waits no
-    longer than that, and there are no more CPUs."""
+    longer than that, and there are no more CPUs.
+    """
     if not visit.workers:
         return visit.waiting
     free = max(0.0, 1 - visit.cpus_used / bounds.cpus)
@@ -201,9 +202,7 @@ def _most_gain(visit: Visit, bounds: Bounds) -> float:
     return min(visit.waiting + by_chance, free)
 
 
-def _fewer(
-    found: int, visits: Mapping[int, Visit], bounds: Bounds, bad: float
-) -> int | None:
+def _fewer(found: int, visits: Mapping[int, Visit], bounds: Bounds, bad: float) -> int | None:
     """A number below one that might give as much, above those that were seen not to.
 
     Args:

@@ -34,7 +34,7 @@ OWN: dict[str, Callable[[World], int]] = {
     "right": lambda world: world.best()[0],
     "far too many": lambda world: min(world.most, max(8, 4 * int(world.cpus))),
 }
-NEAR, VERY_NEAR, FEWEST = 0.95, 0.985, 0.8
+NEAR, VERY_NEAR, FEWEST = 0.94, 0.97, 0.8
 """Shares of the worlds that must end within 5 % of their best rate, within 10 %, and with the
 fewest workers."""
 BUSY = World(cpus=4, service_s=0.01, away_s=0.002, noise=0.03)
@@ -113,8 +113,16 @@ def test_others_on_the_machine_do_not_make_it_run_on(noise: float) -> None:
     world = dataclasses.replace(BUSY, noise=noise)
     lives = [drive(world, Prober(2), seed) for seed in range(20)]
     assert max(life.now_s for life in lives) < 45
-    assert sum(life.prober.gave_up for life in lives) >= 12
-    assert sum(share_of_best(world, life.chosen) >= 0.7 for life in lives) >= 16
+    assert sum(share_of_best(world, life.chosen) >= 0.8 for life in lives) >= 17
+    sure = [life for life in lives if not life.prober.gave_up]
+    assert sum(share_of_best(world, life.chosen) < 0.95 for life in sure) <= 2
+
+
+def test_what_noise_hides_is_called_uncertain() -> None:
+    """Workers that wait for storage leave CPUs free: nothing but the rate tells how many do."""
+    world = World(cpus=16, service_s=0.1, cpu=0.02, ceiling_per_s=80, noise=0.4)
+    lives = [drive(world, Prober(2), seed) for seed in range(20)]
+    assert sum(life.prober.gave_up for life in lives) >= 15
 
 
 def test_bursts_of_noise_are_got_over() -> None:
