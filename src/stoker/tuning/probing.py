@@ -1,56 +1,62 @@
 """Which setting of a loader to measure next, in a program that runs. Pure.
 
     own ──▶ search ──▶ confirm ──▶ extras ──▶ replay ──▶ done
-                        (paired)
+                        (rounds)
 
-First the program's own setting. Then the search of `Controller`, which begins with the closed
-form. What it finds is then measured in turn with its rivals, round by round, so that a machine
-that becomes slower does so for all of them. Settings other than the number follow where they
-could matter, and at the end batches that are ready, which no loader setting can beat.
+First the program's own setting. Then the search of `Controller`, which begins in the main
+process with the closed form, and is quick rather than exact. What it finds is then measured in
+turn with its rivals, round by round, so that a machine that becomes slower does so for all of
+them; a number beside them joins where it could be better, or do as well with fewer. Settings
+other than the number follow where they could matter, and at the end batches that are ready,
+which no loader setting can beat.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from stoker.feed.window import Window
+from stoker.tuning.contest import Contest
 from stoker.tuning.controller import Controller
 from stoker.tuning.decision import Bounds
-from stoker.tuning.noise import doubt
+from stoker.tuning.stretch import length_of
 from stoker.tuning.visits import Visit, measurable
 
 Stage = Literal["own", "search", "confirm", "extras", "replay", "done"]
 
-OWN_WINDOWS, OWN_S, MOST_OWN_WINDOWS, OWN_BATCHES = 2, 0.5, 8, 4
-"""Windows and seconds of the program's own setting before anything is changed, and batches in
-one of them."""
-SLOW_S = 0.25
-"""A batch that takes longer is a window by itself."""
-SEARCH_WINDOWS = 60
+OWN_WINDOWS, OWN_S, MOST_OWN_WINDOWS = 2, 0.5, 6
+"""Windows and seconds of the program's own setting before anything is changed."""
+AGREE = 1.25
+"""Times by which they may differ before another one is taken."""
+LONG_S = 2.0
+"""One window of so many seconds is enough for that."""
+SEARCH_WINDOWS = 40
 """Windows after which the search ends with the best so far."""
-SEARCH_PATIENCE = 4
-"""Windows after which a rate is known well enough to go on: what comes close is compared in pairs
-afterwards."""
-RIVAL = 0.9
-"""Measured rates from this share of the best on are compared in pairs."""
-MOST_RIVALS = 3
-FEWEST_ROUNDS, MOST_ROUNDS = 2, 6
-ROUND_S, ROUND_BATCHES = 0.4, 8
+SEARCH_PATIENCE = 3
+"""Windows after which a rate is known well enough to go on: what comes close is compared in
+rounds afterwards."""
+MAIN_S = 0.4
+"""The main process is measured for so long before workers are: first batches are slow."""
+LIMIT_S, LIMIT_BATCHES, LONGEST_S = 15.0, 25, 40.0
+"""Seconds of measuring after which the best so far has to do, and batches for which there is
+more time, up to the third."""
+SEARCH_SHARE = 0.6
+"""Share of these that the search may take."""
+ROUNDS = 3
+"""Rounds of given numbers."""
 REPLAY_S, REPLAY_BATCHES = 0.25, 8
 REPLAYS = 2
-IDLE = 0.88
-"""Share of their time that workers must be busy for fewer of them to give that much less."""
 SAME = 0.02
 """Rates that differ by less are the same, and fewer workers win."""
-NOTABLE = 0.05
 HANDLING = 0.35
 """Share of the time that the main process spends on receiving batches, from which on another
 way of bringing them is worth a try."""
 ORDER = 0.2
 """Share of the time in which a later batch was ready, from which on more in advance may help."""
+MOST_ODD = 20
+"""Windows in a row that tell nothing, after which none will."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,11 @@ class Prober:
         counts: Exactly these numbers of workers are measured, in rounds; None to search.
         most: The most workers that may be tried at all.
         extras: Whether settings other than the number may be tried.
+
+    Attributes:
+        ask: What to measure now.
+        trials: Everything that was measured.
+        gave_up: Whether it ended before the answer was certain.
     """
 
     def __init__(
@@ -119,17 +130,24 @@ class Prober:
     ) -> None:
         self.own = own
         self.trials: list[Trial] = []
-        self.reason = ""
         self.gave_up = False
         self._most, self._extras = most, extras
         self._counts = sorted(set(counts)) if counts is not None else None
         self._controller = Controller(SEARCH_PATIENCE)
         self._stage: Stage = "own"
         self._here = own
+        self._contest = Contest()
         self._round = 0
         self._queue: list[Setting] = []
         self._failed: set[int] = set()
-        self._searched = 0
+        self._reasons: dict[int, str] = {}
+        self._decided: int | None = None
+        self._visits: dict[int, Visit] = {}
+        self._spent_s = 0.0
+        self._searched = self._odd = 0
+        self._recalled = False
+        self._bounds: Bounds | None = None
+        self.ask = self._next_ask()
 
     @property
     def stage(self) -> Stage:
@@ -137,22 +155,28 @@ class Prober:
         return self._stage
 
     @property
-    def ask(self) -> Ask:
-        """What to measure now."""
-        if self._stage == "own":
-            batches = max(OWN_BATCHES, 2 * self.own)
-            slow = self.trials and self.trials[-1].window.service_s > SLOW_S and not self.own
-            return Ask("own", Setting(self.own), 1 if slow else batches, OWN_S / OWN_WINDOWS / 2)
-        if self._stage == "search":
-            batches, seconds = self._controller.wanted
-            return Ask("search", Setting(self._here), batches, seconds)
-        if self._stage in ("confirm", "extras"):
-            setting = self._queue[0]
-            batches = max(ROUND_BATCHES, 3 * setting.workers)
-            return Ask(self._stage, setting, batches, ROUND_S, self._round, fresh=True)
-        if self._stage == "replay":
-            return Ask("replay", Setting(self.chosen), REPLAY_BATCHES, REPLAY_S)
-        return Ask("done", Setting(self.chosen), 0, 0.0)
+    def reason(self) -> str:
+        """Why the search named the chosen number; empty where it was not the search."""
+        return self._reasons.get(self.chosen, "")
+
+    @property
+    def chosen(self) -> int:
+        """The number that is best as far as is known."""
+        if self._decided is not None:
+            return self._decided
+        found = self._contest.fewest(self._visits, self._bounds) if self._bounds else None
+        if found is not None:
+            return found
+        rates = self._rates()
+        if not rates:
+            return self.own
+        best = max(rates.values())
+        return min(n for n, rate in rates.items() if rate >= (1 - SAME) * best)
+
+    def rivals(self) -> list[int]:
+        """The numbers that were compared in rounds."""
+        counts = self._contest.counts
+        return counts if len(counts) > 1 else []
 
     def observe(self, window: Window, bounds: Bounds) -> None:
         """Takes the window that was asked for.
@@ -162,149 +186,163 @@ class Prober:
             bounds: What may be used now.
         """
         ask = self.ask
-        if ask.stage == "done" or (not measurable(window) and ask.stage != "replay"):
+        if ask.stage == "done":
             return
-        self.trials.append(Trial(ask.setting, ask.stage, ask.round, window))
-        step = {
+        window = replace(window, workers=ask.setting.workers)
+        if ask.stage != "replay" and not measurable(window):
+            self._odd += 1
+            if self._odd >= MOST_ODD:
+                self.stop()
+            return
+        self._odd = 0
+        self._bounds = bounds = self._allowed(bounds)
+        self._take(ask, window)
+        {
             "own": self._own,
             "search": self._search,
             "confirm": self._confirm,
             "extras": self._extra,
             "replay": self._replay,
-        }[ask.stage]
-        step(window, bounds)
+        }[ask.stage](window, bounds)
+        self.ask = self._next_ask()
 
     def failed(self, workers: int, why: str) -> None:
-        """A trial with so many workers failed: it is not tried again."""
-        self._failed.add(workers)
-        self._queue = [each for each in self._queue if each.workers != workers]
-        if self._stage in ("own", "search"):
-            below = [n for n in self._visits() if n < workers]
-            if workers == 0 or not below:
-                self._finish(gave_up=True)
-                return
-            self._controller.cannot_exceed(max(below), why)
-            self._here = max(below)
-        elif self._stage in ("confirm", "extras") and not self._queue:
-            self._next_round()
+        """The setting asked for did not work with so many workers: it is not tried again."""
+        if self._stage in ("own", "search", "confirm"):
+            self._exclude(workers, why)
+        elif self._stage == "extras":
+            setting = self._queue[0]
+            self._queue = [each for each in self._queue if each != setting]
+            if not self._queue:
+                self._stage = "replay"
+        self.ask = self._next_ask()
 
     def stop(self) -> None:
         """There is no time for more: what was measured has to do."""
         if self._stage != "done":
-            self._finish(gave_up=True)
+            self._finish(gave_up=self.gave_up or self._decided is None)
 
-    @property
-    def chosen(self) -> int:
-        """The number that is best as far as is known."""
-        rivals = [n for n in self._paired() if n not in self._failed]
-        if rivals:
-            return self._fewest_of(rivals)
-        rates = self._rates()
-        if not rates:
-            return self.own
-        best = max(rates.values())
-        return min(n for n, rate in rates.items() if rate >= (1 - SAME) * best)
+    # -- what is asked --------------------------------------------------------------------
 
-    def rivals(self) -> list[int]:
-        """The numbers that were compared in pairs."""
-        return sorted(self._paired())
+    def _next_ask(self) -> Ask:
+        stage = self._stage
+        if stage == "own":
+            return Ask("own", Setting(self.own), *self._length(self.own))
+        if stage == "search":
+            batches, seconds = self._length(self._here)
+            return Ask("search", Setting(self._here), batches, seconds)
+        if stage in ("confirm", "extras"):
+            setting = self._queue[0]
+            length = self._length(setting.workers)
+            return Ask(stage, setting, *length, self._round, fresh=True)
+        if stage == "replay":
+            return Ask("replay", Setting(self.chosen), REPLAY_BATCHES, REPLAY_S)
+        return Ask("done", Setting(self.chosen), 0, 0.0)
+
+    def _length(self, count: int) -> tuple[int, float]:
+        """Batches and seconds of a window with so many workers."""
+        return length_of(count, self._visits)
+
+    def _allowed(self, bounds: Bounds) -> Bounds:
+        most = bounds.workers if self._most is None else min(bounds.workers, self._most)
+        least = max(bounds.least, 1 if 0 in self._failed else 0)
+        return replace(bounds, workers=max(most, least), least=least)
+
+    def _take(self, ask: Ask, window: Window) -> None:
+        before = self.trials[-1].setting if self.trials else ask.setting
+        self.trials.append(Trial(ask.setting, ask.stage, ask.round, window))
+        if ask.stage == "replay":
+            return
+        self._spent_s += window.seconds
+        if ask.fresh or before != ask.setting:
+            unmeasured_s = ask.setting.workers / window.rate_per_s + window.service_s
+            self._spent_s += unmeasured_s
+        if ask.setting == Setting(ask.setting.workers):
+            count = ask.setting.workers
+            self._visits.setdefault(count, Visit(count)).add(window)
+
+    # -- stages ---------------------------------------------------------------------------
 
     def _own(self, window: Window, bounds: Bounds) -> None:
-        windows = [trial.window for trial in self.trials]
+        windows = list(self._visits[self.own].windows)
         seconds = sum(each.seconds for each in windows)
-        if len(windows) < OWN_WINDOWS or (seconds < OWN_S and len(windows) < MOST_OWN_WINDOWS):
+        if len(windows) < OWN_WINDOWS and seconds < LONG_S:
+            return
+        rates = [each.rate_per_s for each in windows]
+        more = seconds < OWN_S or (max(rates) > AGREE * min(rates) and seconds < LONG_S)
+        if more and len(windows) < MOST_OWN_WINDOWS:
             return
         if self._counts is not None:
-            self._stage, self._round = "confirm", 0
-            self._queue = [Setting(n) for n in self._counts]
+            self._begin_rounds([n for n in self._counts if n not in self._failed])
             return
-        self._stage = "search"
-        self._controller.changed(self.own)
-        for each in windows:
-            self._follow(each, bounds)
-            if self._here != self.own:
-                return
-        self._end_search_if_settled(bounds)
+        self._stage, self._spent_s = "search", 0.0
+        self._here = min(max(0, bounds.least), bounds.workers)
+        self._controller.changed(self._here)
+        self._recall(bounds)
+        self._end_search_if_found(bounds)
 
     def _search(self, window: Window, bounds: Bounds) -> None:
         self._searched += 1
         self._follow(window, bounds)
-        self._end_search_if_settled(bounds)
+        self._recall(bounds)
+        self._end_search_if_found(bounds)
 
     def _follow(self, window: Window, bounds: Bounds) -> None:
         decision = self._controller.observe(window, bounds)
-        if decision is not None:
-            self._here = decision.workers
-            self.reason = decision.reason
-
-    def _end_search_if_settled(self, bounds: Bounds) -> None:
-        if not self._controller.settled and self._searched < SEARCH_WINDOWS:
+        if decision is None:
             return
-        self._queue = [Setting(n) for n in self._who_is_compared(bounds)]
+        starts = not decision.before and not self._reasons
+        if starts or decision.before == decision.workers:  # what leads on is no reason to stay
+            self._reasons[decision.workers] = decision.reason
+        self._here = decision.workers
+
+    def _recall(self, bounds: Bounds) -> None:
+        """The program's own setting needs not be measured again where the search comes to it."""
+        if self._here != self.own or self._recalled:
+            return
+        self._recalled = True
+        for window in list(self._visits[self.own].windows):
+            if self._here == self.own and not self._controller.settled:
+                self._follow(window, bounds)
+
+    def _end_search_if_found(self, bounds: Bounds) -> None:
+        """The search is over where it is settled, or would only measure something again."""
+        here = self.trials[-1].setting.workers
+        again = self._here not in (here, self.own) and self._here in self._visits
+        spent = self._searched >= SEARCH_WINDOWS or self._spent_s > SEARCH_SHARE * self._limit_s
+        if self._controller.settled or again or spent:
+            self._begin_rounds(self._contest.begin(self._visits, bounds, self._failed))
+
+    def _begin_rounds(self, counts: Sequence[int]) -> None:
         self._stage, self._round = "confirm", 0
-        if len(self._queue) < 2:
+        self._queue = [Setting(n) for n in counts]
+        if len(counts) < (1 if self._counts is not None else 2):
             self._queue = []
-            self._begin_extras()
-
-    def _who_is_compared(self, bounds: Bounds) -> list[int]:
-        """What was found, what came near it, and one fewer where that might do."""
-        rates = self._rates()
-        best = max(rates.values())
-        found = min(n for n, rate in rates.items() if rate >= (1 - SAME) * best)
-        if self._here in rates and rates[self._here] >= RIVAL * best:
-            found = self._here
-        near = [n for n, rate in rates.items() if rate >= RIVAL * best and n != found]
-        fewer = self._one_fewer(found, rates, bounds)
-        near.sort(key=lambda n: (n > found, abs(n - found)))
-        rivals = [found, *([fewer] if fewer is not None else []), *near]
-        return sorted(list(dict.fromkeys(rivals))[:MOST_RIVALS])
-
-    def _one_fewer(self, found: int, rates: dict[int, float], bounds: Bounds) -> int | None:
-        """The next number below that was not measured and might give as much."""
-        if found <= bounds.least:
-            return None
-        fewer = found - 1 if found <= 8 else round(0.87 * found)
-        if fewer in rates or fewer in self._failed or (fewer == 0 and bounds.least):
-            return None
-        visit = self._visits()[found]
-        loses = fewer / found < 1 - NOTABLE and visit.busy >= IDLE * found
-        starved = visit.starved > 1 - IDLE  # busy, but of taking turns
-        return None if loses and not starved else fewer
+            self._decide()
 
     def _confirm(self, window: Window, bounds: Bounds) -> None:
-        self._queue.pop(0)
+        setting = self._queue.pop(0)
+        self._contest.add(setting.workers, self._round, window, self._visits)
         if not self._queue:
-            self._next_round()
+            self._next_round(bounds)
 
-    def _next_round(self) -> None:
-        if self._stage == "extras":
-            self._stage = "replay"
-            return
+    def _next_round(self, bounds: Bounds) -> None:
         self._round += 1
-        counts = self._counts if self._counts is not None else self.rivals()
-        counts = [n for n in counts if n not in self._failed]
-        if len(counts) < (1 if self._counts is not None else 2) or self._enough(counts):
-            self._begin_extras()
-            return
-        if self._round % 2:
-            counts = counts[::-1]
-        self._queue = [Setting(n) for n in counts]
-
-    def _enough(self, counts: list[int]) -> bool:
-        if self._round < FEWEST_ROUNDS:
-            return False
-        if self._round >= MOST_ROUNDS:
-            return True
         if self._counts is not None:
-            return self._round >= FEWEST_ROUNDS + 1
-        return all(self._is_clear(n, counts) for n in counts)
+            counts = [n for n in self._counts if n not in self._failed]
+            over = self._round >= ROUNDS
+        else:
+            out_of_time = self._spent_s > self._limit_s
+            counts = self._contest.next(self._visits, bounds, self._failed)
+            over = not counts or out_of_time
+            self.gave_up = bool(counts) or self._contest.unclear
+        if over or not counts:
+            self._decide()
+            return
+        self._queue = [Setting(n) for n in (counts[::-1] if self._round % 2 else counts)]
 
-    def _is_clear(self, count: int, counts: list[int]) -> bool:
-        """Whether more rounds would hardly change how it stands to the best."""
-        short, unsure = self._shortfall(count, self._best_of(counts))
-        return short + unsure <= NOTABLE or short - unsure > SAME
-
-    def _begin_extras(self) -> None:
+    def _decide(self) -> None:
+        self._decided = self.chosen
         settings = self._extra_settings() if self._extras and self._counts is None else []
         self._queue = [*settings, *settings]
         self._stage = "extras" if settings else "replay"
@@ -312,12 +350,11 @@ class Prober:
     def _extra_settings(self) -> list[Setting]:
         """Other ways that might give more with the number that was found."""
         chosen = self.chosen
-        visit = self._visits().get(chosen)
+        visit = self._visits.get(chosen)
         if not visit or not chosen:
             return []
         found = []
-        rate_per_s = visit.rate_per_s
-        if visit.handling_each_s * rate_per_s > HANDLING:
+        if visit.handling_each_s * visit.rate_per_s > HANDLING:
             found.append(Setting(chosen, "stoker"))
         order_s = sum(w.order_s for w in visit.windows) / sum(w.seconds for w in visit.windows)
         if order_s > ORDER:
@@ -331,58 +368,46 @@ class Prober:
 
     def _replay(self, window: Window, bounds: Bounds) -> None:
         if sum(trial.stage == "replay" for trial in self.trials) >= REPLAYS:
-            self._finish(gave_up=False)
+            self._finish(gave_up=self.gave_up)
 
     def _finish(self, *, gave_up: bool) -> None:
+        self._decided = self.chosen
         self.gave_up = gave_up
         self._stage = "done"
+        self.ask = self._next_ask()
 
-    def _visits(self) -> dict[int, Visit]:
-        """What was measured with PyTorch's loader, by number of workers."""
-        windows: dict[int, list[Window]] = defaultdict(list)
-        for trial in self.trials:
-            plain = trial.setting.engine == "torch" and trial.setting.prefetch_factor is None
-            if trial.stage != "replay" and plain:
-                windows[trial.setting.workers].append(trial.window)
-        return {n: Visit.of(n, each) for n, each in windows.items() if n not in self._failed}
+    # -- what failed ----------------------------------------------------------------------
+
+    def _exclude(self, workers: int, why: str) -> None:
+        self._failed.add(workers)
+        self._visits.pop(workers, None)
+        self._contest.drop(workers)
+        self._queue = [each for each in self._queue if each.workers != workers]
+        if self._stage == "confirm":
+            if not self._queue and self._bounds is not None:
+                self._next_round(self._bounds)
+            return
+        works = self._visits
+        if not works or self._bounds is None:
+            self._finish(gave_up=True)
+        elif workers == 0 and max(works):
+            self._bounds = self._allowed(self._bounds)
+            self._here = max(1, self._bounds.least)
+            self._controller.changed(self._here)
+        elif workers > max(works):
+            self._controller.cannot_exceed(max(works), why)
+            self._here = max(works)
+        else:
+            self._begin_rounds(self._contest.begin(works, self._bounds, self._failed))
+
+    # -- what is known --------------------------------------------------------------------
+
+    @property
+    def _limit_s(self) -> float:
+        slowest = max((visit.service_s for visit in self._visits.values()), default=0.0)
+        return min(LONGEST_S, LIMIT_S + LIMIT_BATCHES * slowest)
 
     def _rates(self) -> dict[int, float]:
-        return {n: visit.rate_per_s for n, visit in self._visits().items() if visit.count}
-
-    def _paired(self) -> dict[int, dict[int, float]]:
-        """Rates by number and round, of numbers that were compared in pairs."""
-        rates: dict[int, dict[int, float]] = defaultdict(dict)
-        for trial in self.trials:
-            if trial.stage == "confirm":
-                rates[trial.setting.workers][trial.round] = trial.window.rate_per_s
-        return dict(rates) if len(rates) > 1 else {}
-
-    def _best_of(self, counts: Sequence[int]) -> int:
-        paired = self._paired()
-        return max(counts, key=lambda n: sum(paired[n].values()) / len(paired[n]))
-
-    def _fewest_of(self, counts: list[int]) -> int:
-        best = self._best_of(counts)
-        fits = [n for n in counts if self._within_noise(n, best)]
-        return min(fits)
-
-    def _within_noise(self, count: int, best: int) -> bool:
-        short, unsure = self._shortfall(count, best)
-        return short <= max(SAME, min(unsure, NOTABLE - SAME))
-
-    def _shortfall(self, count: int, best: int) -> tuple[float, float]:
-        """By which share a number is slower than the best, and the doubt of that."""
-        if count == best:
-            return 0.0, 0.0
-        paired = self._paired()
-        rounds = [each for each in paired[count] if each in paired[best]]
-        ratios = sorted(paired[count][each] / paired[best][each] for each in rounds)
-        if not ratios:
-            return 1.0, 0.0
-        middle = (
-            ratios[len(ratios) // 2]
-            if len(ratios) % 2
-            else sum(ratios[len(ratios) // 2 - 1 : len(ratios) // 2 + 1]) / 2
-        )
-        found = doubt(ratios)
-        return 1.0 - middle, 0.1 if found is None else found
+        rates = {n: visit.rate_per_s for n, visit in self._visits.items() if visit.count}
+        given = {n: rate for n, rate in rates.items() if n in (self._counts or ())}
+        return given or rates
