@@ -330,6 +330,7 @@ def _take_the_place_of(old: Any, new: Any) -> None:
     functools.update_wrapper(new.__init__, old.__init__)  # its signature, too
     for name in ("__module__", "__name__", "__qualname__", "__doc__"):
         setattr(new, name, getattr(old, name))
+    new.__annotations__ = {}  # nobody could resolve them in the other module
     for module in list(sys.modules.values()):
         if module is sys.modules[__name__] or type(module) is not ModuleType:
             continue
