@@ -51,6 +51,8 @@ class SweepRequest:
     repeats: int | None
     timeout_s: float
     outputs: Outputs
+    step: str = ""
+    step_ms: float = 0.0
 
 
 class Stopped(KeyboardInterrupt):
@@ -80,7 +82,9 @@ def _measure(request: SweepRequest) -> tuple[TuneResult, int]:
     search = Search(counts, repeats=request.repeats)
     plan = Plan(request.batches, request.seconds)
     with Guardian() as guardian, shown() as show:
-        runner = TrialRunner(request.target, plan, request.timeout_s, guardian)
+        runner = TrialRunner(
+            request.target, plan, request.timeout_s, guardian, request.step, request.step_ms
+        )
         sweep = Sweep(search, runner, time.monotonic, show)
         try:
             with _signals_as_interrupts():

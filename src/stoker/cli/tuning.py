@@ -62,15 +62,16 @@ def run_and_report(request: Request) -> int:
     parse_target(request.words[0])
     if len(request.words) > 1:
         raise click.UsageError(f"A target takes no arguments: {' '.join(request.words[1:])}")
+    if request.step is not None and request.step_ms is not None:
+        raise click.UsageError("--step and --step-ms exclude each other.")
+    if request.step is not None:
+        parse_target(request.step)
     if request.sweeps:
         return _sweep(request)
     return _tune_target(request)
 
 
 def _sweep(request: Request) -> int:
-    for name, value in (("--step-ms", request.step_ms), ("--step", request.step)):
-        if value is not None:
-            raise click.UsageError(f"{name} is not for a sweep of all counts.")
     return run_sweep(
         SweepRequest(
             request.words[0],
@@ -81,15 +82,14 @@ def _sweep(request: Request) -> int:
             request.repeats,
             request.timeout_s,
             request.outputs,
+            request.step or "",
+            request.step_ms or 0.0,
         )
     )
 
 
 def _tune_target(request: Request) -> int:
-    if request.step is not None and request.step_ms is not None:
-        raise click.UsageError("--step and --step-ms exclude each other.")
     if request.step is not None:
-        parse_target(request.step)
         consumer = f"the step {request.step}"
     elif request.step_ms:
         consumer = f"a step of {duration(request.step_ms / 1e3)}"

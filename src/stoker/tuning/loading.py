@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import sys
+import time
+from collections.abc import Callable
 from typing import Any
 
 from stoker.tuning import target as targets
@@ -31,3 +33,20 @@ def load(target: str, seed: int, *, batch_size: int | None = None) -> Any:
         sys.modules["numpy"].random.seed(seed)
     found = targets.find_name(target, targets.import_place(target, place), name)
     return targets.make_loader(target, found, batch_size=batch_size)
+
+
+def step_of(step: str, step_ms: float) -> Callable[[Any], object]:
+    """What the consumer does with each batch.
+
+    Args:
+        step: A function as a target names it; empty for none.
+        step_ms: Milliseconds to sleep where there is none.
+
+    Raises:
+        TargetError: There is no such function.
+    """
+    if step:
+        function: Callable[[Any], object] = targets.find_step(step)
+        return function
+    seconds = step_ms / 1e3
+    return lambda batch: time.sleep(seconds) if seconds > 0 else None

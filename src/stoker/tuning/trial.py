@@ -59,12 +59,16 @@ class TrialRunner:
         plan: How long each trial measures.
         timeout_s: Seconds without a batch after which a trial counts as hung.
         guardian: Ends a trial when this process dies.
+        step: A function that is called with each batch, as a target names it; empty for none.
+        step_ms: Milliseconds that the consumer takes for a batch where there is none.
     """
 
     target: str
     plan: Plan
     timeout_s: float
     guardian: Guardian
+    step: str = ""
+    step_ms: float = 0.0
 
     def __call__(self, trial: Trial, progress: Progress) -> Outcome:
         """Run one trial; blocks until it has ended and nothing of it is left.
@@ -79,6 +83,8 @@ class TrialRunner:
             "seed": trial.repeat,
             "batches": self.plan.batches,
             "seconds": self.plan.seconds,
+            "step": self.step,
+            "step_ms": self.step_ms,
         }
         process = subprocess.Popen(
             [sys.executable, "-c", START, json.dumps(request)],

@@ -15,12 +15,13 @@ import signal
 import sys
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from stoker.errors import TargetError
 from stoker.tuning.failing import failure_of, no_batch, target_failure
-from stoker.tuning.loading import load
+from stoker.tuning.loading import load, step_of
 from stoker.tuning.meter import Meter, Plan
 from stoker.tuning.wording import count_of, workers
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
 PROGRESS_EVERY_S = 0.2
+
+Step = Callable[[Any], object]
 
 
 class Channel:
@@ -60,6 +63,7 @@ def main() -> None:
     count: int = request["num_workers"]
     try:
         loader = load(request["target"], request["seed"])
+        step = step_of(request["step"], request["step_ms"])
     except TargetError as error:
         channel.send("failed", failure=asdict(target_failure(error)))
         return
@@ -74,17 +78,17 @@ def main() -> None:
         doing = f"making the loader again with {workers(count)}"
         channel.send("failed", failure=asdict(failure_of(error, count, doing, 0)))
         return
-    _measure(loader, Plan(request["batches"], request["seconds"]), count, channel)
+    _measure(loader, step, Plan(request["batches"], request["seconds"]), count, channel)
 
 
-def _measure(loader: DataLoader[Any], plan: Plan, count: int, channel: Channel) -> None:
+def _measure(loader: DataLoader[Any], step: Step, plan: Plan, count: int, channel: Channel) -> None:
     persistent = count > 0 and bool(loader.persistent_workers)
     meter = Meter(plan, count, prefetch=loader.prefetch_factor or 2, persistent=persistent)
     from stoker.tuning.loader_facts import length_of
 
     length = length_of(loader)
     try:
-        _run_epochs(loader, meter, length, channel)
+        _run_epochs(loader, step, meter, length, channel)
     except (Exception, SystemExit) as error:
         _let_no_worker_interrupt()
         partial = meter.observation(length, complete=False)
@@ -107,14 +111,14 @@ def _let_no_worker_interrupt() -> None:
 
 
 def _run_epochs(
-    loader: DataLoader[Any], meter: Meter, length: int | None, channel: Channel
+    loader: DataLoader[Any], step: Step, meter: Meter, length: int | None, channel: Channel
 ) -> None:
-    """Epochs until the meter has enough."""
+    """Epochs until the meter has enough; a batch's time is that from batch to batch."""
     clock = time.perf_counter
     enough, report_at = False, 0.0
     while not enough:
         meter.start_epoch(clock())
-        for _ in loader:
+        for batch in loader:
             now = clock()
             if meter.batch(now):
                 enough = True
@@ -124,6 +128,7 @@ def _run_epochs(
                 so_far = meter.observation(length, complete=False)
                 told = so_far and asdict(so_far)
                 channel.send("progress", batches=meter.batches, observation=told)
+            step(batch)
         else:
             enough = meter.end_epoch(clock())
 

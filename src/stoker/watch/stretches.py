@@ -148,6 +148,7 @@ class Stretches:
         values["seconds"] = after.seconds - before.seconds
         if not workers:
             values.update(made=values["batches"], busy_s=loading_s, cpu_s=loading_cpu_s)
+        values["order_s"] = min(values["order_s"], values["waited_s"])
         if not workers or not self._starving_known:
             values["starved_s"] = None
         return Window(workers=workers, batch_bytes=self.batch_bytes, **values)

@@ -17,7 +17,7 @@ from typing import Any
 from stoker.errors import TargetError
 from stoker.tuning import target as targets
 from stoker.tuning.failing import failure_of, no_batch, target_failure
-from stoker.tuning.loading import load
+from stoker.tuning.loading import load, step_of
 from stoker.tuning.result import Failure
 from stoker.watch.settings import Settings
 
@@ -32,7 +32,7 @@ def main() -> None:
     folder = settings.folder if settings else ""
     try:
         loader = load(request["target"], SEED, batch_size=request["batch_size"])
-        step = _step(request)
+        step = step_of(request["step"], request["step_ms"])
     except TargetError as error:
         _tell(folder, target_failure(error))
         sys.exit(1)
@@ -50,16 +50,6 @@ def main() -> None:
         count = int(loader.num_workers)
         _tell(folder, failure_of(error, count, f"after {batches} batches", batches))
         sys.exit(1)
-
-
-def _step(request: dict[str, Any]) -> Callable[[Any], object]:
-    if request["step"]:
-        step = targets.find_step(request["step"])
-        return lambda batch: step(batch)
-    step_s = request["step_ms"] / 1e3
-    if step_s <= 0:
-        return lambda batch: None
-    return lambda batch: time.sleep(step_s)
 
 
 def _tell(folder: str, failure: Failure) -> None:
