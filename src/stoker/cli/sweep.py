@@ -32,7 +32,7 @@ from stoker.report.terminal import (
 )
 from stoker.tuning.guardian import Guardian
 from stoker.tuning.meter import Plan
-from stoker.tuning.of_sweep import report_of_sweep
+from stoker.tuning.of_sweep import CONSUMER, report_of_sweep
 from stoker.tuning.result import TuneResult
 from stoker.tuning.search import Search, default_counts
 from stoker.tuning.sweep import Sweep
@@ -53,6 +53,7 @@ class SweepRequest:
     outputs: Outputs
     step: str = ""
     step_ms: float = 0.0
+    consumer: str = CONSUMER
 
 
 class Stopped(KeyboardInterrupt):
@@ -67,7 +68,7 @@ def run_sweep(request: SweepRequest) -> int:
     """Measure, print and write; returns the exit code."""
     memory = memory_facts().available_bytes
     result, signum = _measure(request)
-    written = _deliver(result, memory, request.outputs)
+    written = _deliver(result, memory, request)
     if signum:
         return 128 + signum
     return 0 if written and not result.failures else 1
@@ -113,12 +114,13 @@ def _signals_as_interrupts() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _deliver(result: TuneResult, memory: Fact[int], outputs: Outputs) -> bool:
+def _deliver(result: TuneResult, memory: Fact[int], request: SweepRequest) -> bool:
     """Everything that can be written is; whether all of it was."""
+    outputs = request.outputs
     report_to = sys.stderr if outputs.json == STDOUT else sys.stdout
     shown = [partial(_print_report, result, report_to), partial(_print_failures, result)]
     done = [told_if_failed(write) for write in shown]
-    return write_files(report_of_sweep(result, memory), outputs) and all(done)
+    return write_files(report_of_sweep(result, memory, request.consumer), outputs) and all(done)
 
 
 def _print_report(result: TuneResult, stream: IO[str]) -> None:

@@ -13,13 +13,12 @@ from stoker.cli.sweep import SweepRequest, run_sweep
 from stoker.cli.watching import Plan, Watched, no_loader, watch_program, watch_target
 from stoker.host.cpus import cpu_facts
 from stoker.tuning.answers import remember
+from stoker.tuning.of_sweep import CONSUMER
 from stoker.tuning.search import default_counts
 from stoker.tuning.target import is_target, parse_target
 from stoker.tuning.wording import duration
 from stoker.watch import launch
 from stoker.watch.program import Program
-
-NOTHING = "nothing: batches are dropped"
 
 
 @dataclass(frozen=True)
@@ -84,23 +83,27 @@ def _sweep(request: Request) -> int:
             request.outputs,
             request.step or "",
             request.step_ms or 0.0,
+            _consumer(request),
         )
     )
 
 
-def _tune_target(request: Request) -> int:
+def _consumer(request: Request) -> str:
+    """What a target's batches are used by, in plain words."""
     if request.step is not None:
-        consumer = f"the step {request.step}"
-    elif request.step_ms:
-        consumer = f"a step of {duration(request.step_ms / 1e3)}"
-    else:
-        consumer = NOTHING
+        return f"the step {request.step}"
+    return f"a step of {duration(request.step_ms / 1e3)}" if request.step_ms else CONSUMER
+
+
+def _tune_target(request: Request) -> int:
     asked = {
         "step": request.step or "",
         "step_ms": request.step_ms or 0.0,
         "batch_size": request.batch_size,
     }
-    watched = watch_target(request.words[0], asked, _plan(request, to_stderr=True), consumer)
+    watched = watch_target(
+        request.words[0], asked, _plan(request, to_stderr=True), _consumer(request)
+    )
     return _told(watched, request)
 
 

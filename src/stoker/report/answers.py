@@ -139,7 +139,7 @@ def _advice(answer: Answer, partial: bool) -> list[str]:
     if partial:
         lines.append("This is partial: not everything could be measured.")
     elif not advice.certain:
-        lines.append("It is not certain: there was no time for more measurements.")
+        lines.append("It is not certain: rates vary much here, or there was no time for more.")
     if answer.change is None:
         return [*lines, f"Nothing to gain: keep {_now(answer)}."]
     text = answer.change.text

@@ -16,17 +16,18 @@ UNTOLD = "A sweep measures rates, and does not tell what keeps batches from comi
 UNMEASURED = "No worker count was measured to the end."
 
 
-def report_of_sweep(result: TuneResult, memory: Fact[int]) -> Report:
+def report_of_sweep(result: TuneResult, memory: Fact[int], consumer: str = CONSUMER) -> Report:
     """A report with one answer.
 
     Args:
         result: What the sweep found.
         memory: Bytes that were available when it began.
+        consumer: What used the batches, in plain words.
     """
     return Report(
         command=result.target,
         kind="target",
-        answers=(_answer(result),),
+        answers=(_answer(result, consumer),),
         failures=result.failures,
         cpus=result.cpus,
         memory=memory,
@@ -50,13 +51,13 @@ def change_text(result: TuneResult) -> str:
     return f"{change}  (now {loader.num_workers})"
 
 
-def _answer(result: TuneResult) -> Answer:
+def _answer(result: TuneResult, consumer: str) -> Answer:
     own = _own(result)
     now = next((each for each in result.counts if each.num_workers == own and each.complete), None)
     return Answer(
         name=result.target,
         loader=result.loader,
-        consumer=CONSUMER,
+        consumer=consumer,
         epochs=sum(each.epochs for each in result.observations),
         batches=sum(each.batches for each in result.observations),
         seconds=sum(each.measured_s for each in result.observations),

@@ -8,14 +8,11 @@ import contextlib
 import json
 import os
 import sys
-import time
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from stoker.errors import TargetError
-from stoker.tuning import target as targets
 from stoker.tuning.failing import failure_of, no_batch, target_failure
 from stoker.tuning.loading import load, step_of
 from stoker.tuning.result import Failure
