@@ -1,0 +1,1 @@
+"""What being watched costs a program, for each batch: ``python -m benchmarks.watching``."""
