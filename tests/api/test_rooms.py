@@ -42,6 +42,7 @@ PURE = [
     "sizes.py",
     "transport/board_bytes.py",
     "tuning/answer.py",
+    "tuning/asks.py",
     "tuning/belief.py",
     "tuning/assumed.py",
     "tuning/calls.py",

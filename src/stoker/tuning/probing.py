@@ -14,17 +14,17 @@ which no loader setting can beat.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 from stoker.feed.window import Window
+from stoker.tuning.asks import Ask, Setting, Stage, Trial, others_worth_a_try
 from stoker.tuning.contest import Contest
 from stoker.tuning.controller import Controller
 from stoker.tuning.decision import Bounds
 from stoker.tuning.stretch import length_of
 from stoker.tuning.visits import Visit, measurable
 
-Stage = Literal["own", "search", "confirm", "extras", "replay", "done"]
+__all__ = ["Ask", "Prober", "Setting", "Stage", "Trial"]
 
 OWN_WINDOWS, OWN_S, MOST_OWN_WINDOWS = 2, 0.5, 6
 """Windows and seconds of the program's own setting before anything is changed."""
@@ -50,59 +50,8 @@ REPLAY_S, REPLAY_BATCHES = 0.25, 8
 REPLAYS = 2
 SAME = 0.02
 """Rates that differ by less are the same, and fewer workers win."""
-HANDLING = 0.35
-"""Share of the time that the main process spends on receiving batches, from which on another
-way of bringing them is worth a try."""
-ORDER = 0.2
-"""Share of the time in which a later batch was ready, from which on more in advance may help."""
 MOST_ODD = 20
 """Windows in a row that tell nothing, after which none will."""
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A way to run the loader.
-
-    Attributes:
-        workers: Its number of workers.
-        engine: "torch", or "stoker" for Stoker's loader with as many workers.
-        prefetch_factor: Batches in advance for each worker; None for the loader's own.
-    """
-
-    workers: int
-    engine: Literal["torch", "stoker"] = "torch"
-    prefetch_factor: int | None = None
-
-
-@dataclass(frozen=True)
-class Ask:
-    """What to measure next.
-
-    Attributes:
-        stage: Why: see the module.
-        setting: How the loader is to run.
-        batches: Batches that the window needs at least.
-        seconds: Seconds that it needs at least.
-        round: Settings measured in one round are compared as pairs.
-        fresh: Whether workers that run already with this setting must be started anew.
-    """
-
-    stage: Stage
-    setting: Setting
-    batches: int
-    seconds: float
-    round: int = 0
-    fresh: bool = False
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A window, and what it was measured for."""
-
-    setting: Setting
-    stage: Stage
-    round: int
-    window: Window
 
 
 class Prober:
@@ -349,17 +298,8 @@ class Prober:
 
     def _extra_settings(self) -> list[Setting]:
         """Other ways that might give more with the number that was found."""
-        chosen = self.chosen
-        visit = self._visits.get(chosen)
-        if not visit or not chosen:
-            return []
-        found = []
-        if visit.handling_each_s * visit.rate_per_s > HANDLING:
-            found.append(Setting(chosen, "stoker"))
-        order_s = sum(w.order_s for w in visit.windows) / sum(w.seconds for w in visit.windows)
-        if order_s > ORDER:
-            found.append(Setting(chosen, "torch", 4))
-        return [Setting(chosen), *found] if found else []
+        visit = self._visits.get(self.chosen)
+        return others_worth_a_try(visit) if visit else []
 
     def _extra(self, window: Window, bounds: Bounds) -> None:
         self._queue.pop(0)
