@@ -127,12 +127,14 @@ class Prober:
         counts = self._contest.counts
         return counts if len(counts) > 1 else []
 
-    def observe(self, window: Window, bounds: Bounds) -> None:
+    def observe(self, window: Window, bounds: Bounds, passed_s: float | None = None) -> None:
         """Takes the window that was asked for.
 
         Args:
             window: A clean stretch with the setting asked for.
             bounds: What may be used now.
+            passed_s: Seconds that went by for it, with the start of workers and the batches that
+                were not measured; None to estimate that.
         """
         ask = self.ask
         if ask.stage == "done":
@@ -145,7 +147,7 @@ class Prober:
             return
         self._odd = 0
         self._bounds = bounds = self._allowed(bounds)
-        self._take(ask, window)
+        self._take(ask, window, passed_s)
         {
             "own": self._own,
             "search": self._search,
@@ -197,17 +199,18 @@ class Prober:
         least = max(bounds.least, 1 if 0 in self._failed else 0)
         return replace(bounds, workers=max(most, least), least=least)
 
-    def _take(self, ask: Ask, window: Window) -> None:
+    def _take(self, ask: Ask, window: Window, passed_s: float | None) -> None:
         before = self.trials[-1].setting if self.trials else ask.setting
         self.trials.append(Trial(ask.setting, ask.stage, ask.round, window))
         if ask.stage == "replay":
             return
-        self._spent_s += window.seconds
-        if ask.fresh or before != ask.setting:
+        if passed_s is None:
+            anew = ask.fresh or before != ask.setting
             unmeasured_s = ask.setting.workers / window.rate_per_s + window.service_s
-            self._spent_s += unmeasured_s
-        if ask.setting == Setting(ask.setting.workers):
-            count = ask.setting.workers
+            passed_s = window.seconds + (unmeasured_s if anew else 0.0)
+        self._spent_s += passed_s
+        count = ask.setting.workers
+        if ask.setting == Setting(count):
             self._visits.setdefault(count, Visit(count)).add(window)
 
     # -- stages ---------------------------------------------------------------------------
@@ -281,9 +284,8 @@ class Prober:
             counts = [n for n in self._counts if n not in self._failed]
             over = self._round >= ROUNDS
         else:
-            out_of_time = self._spent_s > self._limit_s
             counts = self._contest.next(self._visits, bounds, self._failed)
-            over = not counts or out_of_time
+            over = not counts or self._spent_s > self._limit_s
             self.gave_up = bool(counts) or self._contest.unclear
         if over or not counts:
             self._decide()

@@ -32,6 +32,7 @@ class Drive:
         now_s: Simulated seconds that the program has run.
         stages_s: These by stage.
         starts: Times that workers were started or ended for another setting.
+        seen_s: When it saw the last window.
         asks: Everything that was measured, in order.
     """
 
@@ -39,6 +40,7 @@ class Drive:
     now_s: float = 0.0
     stages_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     starts: int = 0
+    seen_s: float = 0.0
     asks: list[Ask] = field(default_factory=list)
 
     @property
@@ -111,7 +113,8 @@ def _measure(life: Drive, ask: Ask, world: World, draw: random.Random) -> None:
         window = world.window(ask.setting.workers, ask.batches, ask.seconds, draw)
     life.asks.append(ask)
     life.pass_s(ask.stage, window.seconds)
-    life.prober.observe(window, world.bounds())
+    life.prober.observe(window, world.bounds(), life.now_s - life.seen_s)
+    life.seen_s = life.now_s
 
 
 def share_of_best(world: World, count: int) -> float:

@@ -148,6 +148,17 @@ def test_a_machine_that_becomes_slower_fools_no_pair(from_s: float) -> None:
     assert sum(is_fewest(BUSY, life.chosen) for life in lives) >= 17
 
 
+def test_starts_that_take_seconds_leave_less_to_measure() -> None:
+    prober, draw, passed_s = Prober(8), random.Random(0), 0.0
+    while prober.stage not in ("extras", "replay", "done"):
+        ask = prober.ask
+        window = BUSY.window(ask.setting.workers, ask.batches, ask.seconds, draw)
+        prober.observe(window, BUSY.bounds(), 5.0)
+        passed_s += 5.0
+    assert passed_s <= 60
+    assert prober.gave_up
+
+
 # -- what does not work -----------------------------------------------------------------------
 
 
