@@ -24,7 +24,7 @@ WARM_UP = 50
 class OwnOnly(Prober):
     """Measures the program's own setting for as long as it runs."""
 
-    def observe(self, window: Window, bounds: Bounds) -> None:
+    def observe(self, window: Window, bounds: Bounds, passed_s: float | None = None) -> None:
         """Takes the window, and asks for the same again."""
         self.trials = [Trial(self.ask.setting, "own", 0, window)]
 
