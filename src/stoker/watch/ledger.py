@@ -7,6 +7,7 @@ What is written is whole, or the one before. Nothing here ever fails the program
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import threading
@@ -44,15 +45,19 @@ class _Entry:
         asked: The program's own number of workers.
         look: Tells its numbers.
         iterator: Its latest iterator, which may outlive it; None where there is none any more.
+        begun: Whether there ever was one.
     """
 
     key: Key
     asked: int
     look: Look
     iterator: Callable[[], object] = lambda: None
+    begun: bool = False
 
     def line(self) -> Served:
         """Its numbers now."""
+        if not self.begun:  # looking costs a millisecond the first time
+            return Served(self.key[0], (self.asked,))
         return _line(self.key[0], self.asked, self.look())
 
 
@@ -105,7 +110,7 @@ class Ledger:
         """A loader has begun an epoch. It may be dropped now, and its iterator go on."""
         entry = self._live.get(number)
         if entry is not None:
-            entry.iterator = weakref.ref(iterator)
+            entry.iterator, entry.begun = weakref.ref(iterator), True
         self.write_now_and_then()
 
     def falls_back(self, site: Site, asked: int, why: str, number: int | None = None) -> None:
@@ -118,9 +123,12 @@ class Ledger:
     def write_now_and_then(self) -> None:
         """Write, but not more often than every second."""
         now = time.monotonic()
-        if now >= self._write_at or len(self._gone) > _MOST_GONE:
+        if now >= self._write_at:
             self._write_at = now + WRITE_EVERY_S
             self.write()
+        elif len(self._gone) > _MOST_GONE:
+            with contextlib.suppress(Exception):
+                self._settle()
 
     def write(self) -> None:
         """Write what is known now; silently not, where that can't be done."""
