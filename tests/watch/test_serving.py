@@ -293,7 +293,14 @@ def test_many_loaders_of_a_line_cost_one_line(told: Told) -> None:
         batches(Loader(Numbers(4), batch_size=2))
     (line,) = told()
     assert (line.made, line.epochs, line.batches) == (50, 50, 100)
-    assert len(serving._here.ledger._live) <= 1
+    assert not serving._here.ledger._live
+
+
+def test_a_loader_that_is_dropped_is_counted_until_its_iterator_ends(told: Told) -> None:
+    counts = [told()[0].batches for _ in Loader(Numbers(), batch_size=4)]
+    assert counts == [1, 2, 3, 4, 5, 6]
+    assert told()[0].batches == 6
+    assert not serving._here.ledger._live
 
 
 def test_in_a_daemon_torchs_is_left(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:

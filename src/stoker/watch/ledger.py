@@ -7,6 +7,7 @@ What is written is whole, or the one before. Nothing here ever fails the program
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import threading
@@ -14,7 +15,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from multiprocessing import util
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,35 @@ from stoker.watch.settings import Settings
 WRITE_EVERY_S = 1.0
 PART = "part-{}.json"
 _MOST_LINES = 1000
+_MOST_GONE = 20
 
 Key = tuple[Site, str]
 Look = Callable[[], Statistics]
+
+
+@dataclass
+class _Entry:
+    """A loader that may still make batches.
+
+    Attributes:
+        key: Its line.
+        asked: The program's own number of workers.
+        look: Tells its numbers.
+        iterator: Its latest iterator, which may outlive it; None where there is none any more.
+        begun: Whether there ever was one.
+    """
+
+    key: Key
+    asked: int
+    look: Look
+    iterator: Callable[[], object] = lambda: None
+    begun: bool = False
+
+    def line(self) -> Served:
+        """Its numbers now."""
+        if not self.begun:  # looking costs a millisecond the first time
+            return Served(self.key[0], (self.asked,))
+        return _line(self.key[0], self.asked, self.look())
 
 
 class Ledger:
@@ -44,25 +71,22 @@ class Ledger:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._folder = Path(settings.folder)
-        self._lock = threading.RLock()
-        self._at_end: Any = None
+        self._over = False
         self.forget()
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._in_a_fork)
+            os.register_at_fork(after_in_child=self.forget)
 
     def forget(self) -> None:
         """Begin anew."""
+        self._lock = threading.RLock()
+        self._at_end: Any = None
         self._past: dict[Key, Served] = {}
-        self._live: dict[int, tuple[Key, int, Look]] = {}
-        self._over: deque[int] = deque()  # a finalizer may run anywhere: it takes no lock
+        self._live: dict[int, _Entry] = {}
+        self._gone: deque[int] = deque()  # a finalizer may run anywhere: it takes no lock
         self._next = 0
         self._write_at = 0.0
 
-    def _in_a_fork(self) -> None:
-        self._lock = threading.RLock()
-        self.forget()
-
-    def serves(self, loader: object, site: Site, asked: int, look: Look) -> None:
+    def serves(self, loader: object, site: Site, asked: int, look: Look) -> int:
         """A loader was made.
 
         Args:
@@ -70,38 +94,47 @@ class Ledger:
             site: The line that made it.
             asked: The program's own number of workers.
             look: Tells its numbers; must not keep the loader alive.
+
+        Returns:
+            What it is known by here.
         """
         with self._lock:
-            key, number = (site, ""), self._next
+            number = self._next
             self._next += 1
-            self._live[number] = (key, asked, look)
-        weakref.finalize(loader, self._over.append, number).atexit = False
+            self._live[number] = _Entry((site, ""), asked, look)
+        weakref.finalize(loader, self._gone.append, number).atexit = False
+        self.write_now_and_then()
+        return number
+
+    def iterates(self, number: int, iterator: object) -> None:
+        """A loader has begun an epoch. It may be dropped now, and its iterator go on."""
+        entry = self._live.get(number)
+        if entry is not None:
+            entry.iterator, entry.begun = weakref.ref(iterator), True
         self.write_now_and_then()
 
-    def falls_back(self, site: Site, asked: int, why: str) -> None:
-        """A loader was left to PyTorch's own class."""
+    def falls_back(self, site: Site, asked: int, why: str, number: int | None = None) -> None:
+        """A loader was left to PyTorch's own class; `number` where it was served until now."""
+        with self._lock:
+            self._live.pop(-1 if number is None else number, None)
         self._add((site, why), Served(site, (asked,), fallback=why, workers=(asked, asked)))
         self.write_now_and_then()
 
-    def withdraw(self, look: Look) -> None:
-        """What `serves` was told with `look` does not hold any more."""
-        with self._lock:
-            for number, entry in list(self._live.items()):
-                if entry[2] is look:
-                    del self._live[number]
-
     def write_now_and_then(self) -> None:
         """Write, but not more often than every second."""
-        self._settle()
         now = time.monotonic()
         if now >= self._write_at:
             self._write_at = now + WRITE_EVERY_S
             self.write()
+        elif len(self._gone) > _MOST_GONE:
+            with contextlib.suppress(Exception):
+                self._settle()
 
     def write(self) -> None:
         """Write what is known now; silently not, where that can't be done."""
         try:
             self._at_the_end_too()
+            self._settle()
             lines = self._lines()
             if lines:
                 path = self._folder / PART.format(os.getpid())
@@ -112,11 +145,12 @@ class Ledger:
             self._write_at = time.monotonic() + 60 * WRITE_EVERY_S  # the run may be over
 
     def _at_the_end_too(self) -> None:
-        """Multiprocessing's own ends of processes come by its finalizers, and by no others."""
-        if self._at_end is None or not self._at_end.still_active():
+        """A process of multiprocessing's ends with its finalizers, and with no others."""
+        if not self._over and (self._at_end is None or not self._at_end.still_active()):
             self._at_end = util.Finalize(None, self._end, exitpriority=100)
 
     def _end(self) -> None:
+        self._over = True
         self.write()
         if self._settings.command and not psutil.pid_exists(self._settings.command):
             shutil.rmtree(self._folder, ignore_errors=True)  # nobody else will
@@ -125,19 +159,21 @@ class Ledger:
         with self._lock:
             found = dict(self._past)
             live = list(self._live.values())
-        for key, asked, look in live:
-            line = _line(key[0], asked, look())
+        for entry in live:
+            line, key = entry.line(), entry.key
             found[key] = together(found[key], line) if key in found else line
         return [replace(line, processes=1) for line in found.values()]
 
     def _settle(self) -> None:
         """Keep the numbers of loaders that are gone."""
-        while self._over:
-            with self._lock:
-                entry = self._live.pop(self._over.popleft(), None)
-            if entry is not None:
-                key, asked, look = entry
-                self._add(key, _line(key[0], asked, look()))
+        with self._lock:
+            for number in [self._gone.popleft() for _ in range(len(self._gone))]:
+                entry = self._live.get(number)
+                if entry is not None and entry.iterator() is not None:
+                    self._gone.append(number)
+                elif entry is not None:
+                    del self._live[number]
+                    self._add(entry.key, entry.line())
 
     def _add(self, key: Key, line: Served) -> None:
         with self._lock:

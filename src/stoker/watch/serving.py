@@ -31,7 +31,7 @@ from stoker.options import AUTO, AutoWorkers
 from stoker.tuning.account import Account
 from stoker.tuning.answer import Site
 from stoker.watch.fallbacks import taken_over
-from stoker.watch.ledger import Ledger, Look
+from stoker.watch.ledger import Ledger
 from stoker.watch.settings import Settings
 from stoker.watch.sites import Sites
 
@@ -52,8 +52,8 @@ class _Care:
         own: The arguments as the program gave them.
         torch: Whether torch's own methods serve it.
         begun: Whether it has had an iterator.
-        look: Tells its numbers; None where they are not kept.
-        pid: The process that keeps them.
+        number: What the ledger knows it by.
+        pid: The process that keeps that ledger.
     """
 
     def __init__(self, site: Site, asked: int, own: dict[str, Any]) -> None:
@@ -62,7 +62,7 @@ class _Care:
         self.own = own
         self.torch = False
         self.begun = False
-        self.look: Look | None = None
+        self.number = -1
         self.pid = 0
 
 
@@ -105,21 +105,19 @@ class DataLoader(stoker.loader.DataLoader[T_co]):
         care = _care(self)
         if care is None or care.torch:  # None: a subclass never called the constructor
             return Torch._get_iterator(self)
-        if care.begun and care.pid == os.getpid():
-            return self._served_iterator(care)
-        before = _random_state(self)
+        before = None if care.begun else _random_state(self)
         try:
             iterator = self._served_iterator(care)
-        except ArgumentError:
-            raise
         except StokerError as error:
+            if before is None or isinstance(error, ArgumentError):
+                raise
             _set_random_state(self, before)
             _give_up(self, error.what)
             return Torch._get_iterator(self)
         care.begun = True
         if care.pid != os.getpid():
             _here.keep(self)  # made before this process was forked
-        _here.ledger.write_now_and_then()
+        _here.ledger.iterates(care.number, iterator)
         return iterator
 
     def _served_iterator(self, care: _Care) -> Any:
@@ -255,9 +253,7 @@ def _give_up(loader: DataLoader[Any], why: str) -> None:
     for name in ("_account", "seed", "memory_limit"):
         vars(loader).pop(name, None)
     care.torch = True
-    if care.look is not None:
-        _here.ledger.withdraw(care.look)
-    _here.ledger.falls_back(care.site, asked, why)
+    _here.ledger.falls_back(care.site, asked, why, care.number)
 
 
 def _random_state(loader: Any) -> tuple[Any, Any]:
@@ -299,8 +295,9 @@ class _Here:
     def keep(self, loader: DataLoader[Any]) -> None:
         """A loader was made that Stoker serves."""
         care = loader._stoker_care
-        care.look, care.pid = loader._account.statistics, os.getpid()
-        self.ledger.serves(loader, care.site, care.asked, care.look)
+        look = loader._account.statistics
+        care.pid = os.getpid()
+        care.number = self.ledger.serves(loader, care.site, care.asked, look)
 
 
 _here = _Here()
