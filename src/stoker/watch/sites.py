@@ -6,11 +6,11 @@ packages. A loader that a library makes anew from the user's own has the line of
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import os
 import sys
 import sysconfig
-import threading
 import weakref
 from collections import OrderedDict
 from dataclasses import replace
@@ -125,7 +125,6 @@ class Sites:
 
     def __init__(self, most: int = _MOST) -> None:
         self._most = most
-        self._lock = threading.Lock()
         self._origins: OrderedDict[int, tuple[weakref.ref[Any], Site, Any]] = OrderedDict()
 
     def site(self, dataset: object, made: object = None) -> Site:
@@ -150,9 +149,10 @@ class Sites:
             held = weakref.ref(dataset)
         except TypeError:
             held = weakref.ref(loader)
-        with self._lock:
-            self._origins[id(dataset)] = (held, site, told)
-            while len(self._origins) > self._most:
+        # Without a lock: one that another thread holds while this process forks is never free.
+        self._origins[id(dataset)] = (held, site, told)
+        while len(self._origins) > self._most:
+            with contextlib.suppress(KeyError):
                 self._origins.popitem(last=False)
 
     def told(self, dataset: object) -> Any:
