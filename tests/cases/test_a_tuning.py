@@ -122,9 +122,7 @@ loader = DataLoader(data, batch_size=256, num_workers={own})
 @pytest.mark.parametrize("own", [0, 4])
 def test_c006_the_answer_may_be_none_and_is_explained(own: int, tmp_path: Path) -> None:
     """All data in memory, beside a step: whoever has workers is told to drop them."""
-    told = tune(
-        tmp_path, IN_MEMORY.format(own=own), "--step-ms", "100", name="loader", seconds=14
-    )
+    told = tune(tmp_path, IN_MEMORY.format(own=own), "--step-ms", "100", name="loader", seconds=14)
     answer = told.only
     assert told.code == 0, told.error
     assert answer["advice"]["num_workers"] == 0
@@ -189,3 +187,39 @@ def test_storage_whose_reads_per_second_are_capped(tmp_path: Path) -> None:
     assert re.search(r"stays at [\d.]+ batches/s \([\d.]+ samples/s\)", limit["sentence"])
     assert "and CPUs are free" in limit["sentence"]
     assert limit["sentence"] in told.out
+
+
+def test_c009_start_up_and_steady_rate_are_told_apart_and_epochs_are_weighed(
+    tmp_path: Path,
+) -> None:
+    """Workers that come up one after the other, 0.3 s each, for epochs of 12 batches of 20 ms.
+
+    The more of them, the later the last comes; the loader is made anew in every epoch.
+    """
+    pytest.importorskip("fcntl")
+    body = """
+import fcntl
+def one_after_the_other(worker):
+    with open("lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        time.sleep(0.3)
+def loader():
+    return DataLoader(Sleeping(12, 0.02), num_workers=4, worker_init_fn=one_after_the_other)
+if __name__ == "__main__":
+    for epoch in range(1000):
+        for batch in loader():
+            pass
+"""
+    told = tune(tmp_path, body, seconds=12)
+    answer = told.only
+    assert told.code == 0, told.error
+    own = rate_of(answer, 4)
+    assert own["method"] == "epochs"
+    assert own["first_batch_s"] > 0.3
+    assert own["epoch_batches_per_s"] < 12 / 1.2
+    assert "* an epoch is too short for a steady rate" in told.out
+    assert 1 <= answer["advice"]["num_workers"] < 4
+    assert answer["advice"]["gain"] > 1.1
+    chosen = rate_of(answer, answer["advice"]["num_workers"])
+    assert answer["advice"]["batches_per_s"] == chosen["epoch_batches_per_s"]
+    assert answer["start_s"] > 0.3

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 from tests.cli.command import start
 
-PATIENCE_S = 170.0  # on a machine that has much else to do; alone it is some seconds
+PATIENCE_S = 110.0  # on a machine that has much else to do; alone it is some seconds
 
 HEADER = """
 import os, sys, time
@@ -77,7 +78,11 @@ def tune(folder: Path, body: str, *arguments: str, name: str = "", seconds: floa
     what = f"train.py:{name}" if name else "train.py"
     given = ("--no-cache", "--seconds", f"{seconds:g}", "--json", "result.json", *arguments)
     with start(folder, "tune", *given, what) as process:
-        out, error = process.communicate(timeout=PATIENCE_S)
+        try:
+            out, error = process.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            raise
     text = (folder / "result.json").read_text("utf-8")
     return Told(process.returncode, json.loads(text), out, error)
 

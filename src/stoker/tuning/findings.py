@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from stoker.tuning import startup
 from stoker.tuning.answer import Advice, Answer, Limit, Parts, Rate, Span, Work
@@ -152,8 +153,12 @@ def _advice(record: SiteRecord, rates: Sequence[Rate], own: Rate | None) -> Advi
     if not plain or not record.seen:
         return None
     count = record.chosen
-    if record.epochs <= 1:  # a loop that starts workers for every epoch is told to keep them
+    anew = record.made > 1 and record.epochs <= record.made
+    if record.epochs <= 1 or anew:  # another loop is told to keep its workers
         count = _over_whole_epochs(plain, count)
+    if anew and any(rate.summary.method == "epochs" for rate in plain):
+        plain = [_with_starts(rate) for rate in plain]
+        own = _with_starts(own) if own else None
     chosen = next((rate for rate in plain if rate.summary.num_workers == count), plain[0])
     per_s = chosen.summary.batches_per_s
     gain = per_s / own.summary.batches_per_s if own else None
@@ -181,6 +186,12 @@ def _over_whole_epochs(plain: Sequence[Rate], count: int) -> int:
         return count
     fits = [r for r in plain if r.summary.epoch_batches_per_s >= (1 - SAME) * best]
     return min(rate.summary.num_workers for rate in fits)
+
+
+def _with_starts(rate: Rate) -> Rate:
+    """The rate over a whole epoch: what is to be compared with others that are."""
+    summary = rate.summary
+    return replace(rate, summary=replace(summary, batches_per_s=summary.epoch_batches_per_s))
 
 
 def _more_in_advance(rates: Sequence[Rate], count: int, per_s: float) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from stoker.tuning.wording import count_of, duration, percent, workers
 
 LEAST_SHARE = 0.1  # of the time: waiting that is less is no bottleneck
 LEAST_LONG_S = 0.001  # shorter waits are the scheduler's and not the loader's
-LEAST_CYCLES = 8  # of N waits each
+LEAST_CYCLES = 6  # of N waits each
 LEAST_CYCLES_OF_FEW = 16  # with 2 or 3 workers, where chance makes the pattern more easily
 REGULAR = 0.75  # of the long waits come N after the one before; of noise less than 0.26 do
 QUICK = 0.25  # of a long wait: the most that the waits between are in the median

@@ -45,7 +45,7 @@ class Makings:
                 yield worker, mark
 
     def out_of_turn_s(self, batch: int, entered_s: float, got_s: float) -> float:
-        """Of the wait for a batch, how long a later one was ready.
+        """Of the wait for a batch, how long a later one was ready and it was not.
 
         Args:
             batch: Number of the batch that was waited for, among all of the source.
@@ -53,7 +53,8 @@ class Makings:
             got_s: When it ended.
         """
         ready = [end for later, end in self._ends.items() if later > batch]
-        return max(0.0, got_s - max(entered_s, min(ready, default=got_s)))
+        made_s = min(got_s, self._ends.get(batch, got_s))  # what follows is bringing it over
+        return max(0.0, made_s - max(entered_s, min(ready, default=made_s)))
 
     @property
     def order_s(self) -> float:

@@ -103,6 +103,7 @@ class Stretches:
 
     def replayed(self, now: float) -> None:
         """A batch that was ready is handed out again."""
+        self.counting = False  # it is no wait with the program's own setting
         self._delivered(0.0, now)
 
     def made(self, marks: Iterable[Mark]) -> None:

@@ -82,7 +82,7 @@ class TestSlowEveryNth:
         assert every_nth([0.3] * 100, count, 0.005) is None
 
     def test_it_needs_several_cycles(self) -> None:
-        assert every_nth(planted(4, 31, 0.3, 0.0, 0.0), 4, 0.005) is None
+        assert every_nth(planted(4, 23, 0.3, 0.0, 0.0), 4, 0.005) is None
         assert every_nth(planted(2, 31, 0.3, 0.0, 0.0), 2, 0.005) is None
         assert every_nth([], 4, 0.005) is None
 
