@@ -197,11 +197,11 @@ class WatchedSite:
 
     def _load(self, ask: Ask, iterator: SiteIterator, entered: float) -> Any:
         """A batch of a source; the user's own errors pass."""
-        conductor = self._conductor
+        conductor, asked = self._conductor, ask
         while not conductor.off:
             source = self._source_for(ask, iterator)
             if source is None:
-                ask = conductor.guarded(self._asking.now)
+                ask = conductor.guarded(self._asking.now) or asked
                 continue
             whole = conductor.guarded(self._begin_batch, source, ask, iterator)
             began = self._begins(source, iterator, entered) if whole else perf_counter()
@@ -216,7 +216,7 @@ class WatchedSite:
                 if source.own:
                     raise
                 conductor.guarded(self._failed, source, error)
-                ask = conductor.guarded(self._asking.now)
+                ask = conductor.guarded(self._asking.now) or asked
                 continue
             end = perf_counter()
             conductor.guarded(
@@ -330,7 +330,7 @@ class WatchedSite:
         source = self._source
         if source is not None and source.own and self._holder == iterator.number:
             iterator.go_on_with(source.iterator)
-            self._source = None
+            self._source = self._source_loader = None
             self._measuring.dropped(source)
         self.in_epoch = False
 
@@ -372,6 +372,8 @@ class WatchedSite:
         if other:
             self._conductor.guarded(self._drop_source)
             source = None
+            if self._conductor.off:
+                return None
         return source if source is not None else self._open_source(ask, iterator)
 
     def _open_source(self, ask: Ask, iterator: SiteIterator) -> Source | None:
@@ -392,11 +394,14 @@ class WatchedSite:
 
     def _drop_source(self, patience_s: float = PATIENCE_S) -> None:
         source, self._source = self._source, None
-        self._holder = None
-        if source is not None:
+        self._source_loader = self._holder = None
+        if source is None:
+            return
+        try:
             pids = source.pids
             source.close(patience_s)
             self._look_into.read(pids, last=not source.stays)
+        finally:
             self._measuring.dropped(source)
 
     def _failed(self, source: Source, error: Exception) -> None:
