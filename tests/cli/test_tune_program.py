@@ -38,10 +38,6 @@ def tuned(
     return code, json.loads(path.read_text()) if path.exists() else {}, err
 
 
-def program_of(answer: dict[str, Any]) -> str:
-    return str(answer["site"]["text"] if "text" in answer["site"] else answer["site"])
-
-
 def test_a_program_is_measured_and_stopped_as_if_it_had_ended(tmp_path: Path) -> None:
     body = """
 atexit.register(lambda: open("atexit", "w").close())
@@ -53,7 +49,7 @@ try:
 finally:
     open("finally", "w").close()
 """
-    code, result, err = tuned(tmp_path, body, "--seconds", "20")
+    code, result, err = tuned(tmp_path, body, "--steps", "300")
     assert code == 0, err
     assert "Traceback" not in err
     (answer,) = result["answers"]
@@ -215,7 +211,7 @@ def test_ranks_change_and_stop_at_the_same_batch(tmp_path: Path, way: str) -> No
     if way == "torchrun":
         words = ["-m", "torch.distributed.run", "--nproc-per-node", "2"]
         words += ["--master-port", str(free_port()), "program.py"]
-    code, _, err = run(tmp_path, "tune", "--json", "result.json", "--seconds", "25", *words)
+    code, _, err = run(tmp_path, "tune", "--json", "result.json", "--steps", "400", *words)
     assert code == 0, err
     assert "Traceback" not in err, err
     one, other = ((tmp_path / f"rank-{rank}").read_text().splitlines() for rank in (0, 1))
