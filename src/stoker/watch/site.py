@@ -186,10 +186,10 @@ class WatchedSite:
         self._conductor.check(self)
         if iterator.ended:
             return None
-        if self._is_complete(iterator) or self._conductor.cuts(self):
+        ask = self._asking.now()
+        if self._is_complete(iterator, ask) or self._conductor.cuts(self):
             self._end_epoch(iterator)
             return None
-        ask = self._asking.now()
         if ask.stage == "replay" and self._kept.full:
             self._note_replay(ask, step_s, now)
             ask = self._asking.now()
@@ -292,10 +292,12 @@ class WatchedSite:
         self._end_epoch(iterator)
         return True
 
-    def _is_complete(self, iterator: SiteIterator) -> bool:
-        if iterator.length is None or self._holder == iterator.number:
+    def _is_complete(self, iterator: SiteIterator, ask: Ask) -> bool:
+        """Whether all batches were handed out; the program's own iterator knows that by itself."""
+        if iterator.length is None or iterator.served < iterator.length:
             return False
-        return iterator.served >= iterator.length
+        replays = ask.stage == "replay" and self._kept.full
+        return replays or self._holder != iterator.number or self._changes(ask)
 
     def _end_epoch(self, iterator: SiteIterator) -> None:
         """The program's epoch is over: at its end, or because the rest is left out."""
@@ -364,17 +366,21 @@ class WatchedSite:
 
     def _source_for(self, ask: Ask, iterator: SiteIterator) -> Source | None:
         """What serves; None where it could not be opened."""
-        source, fresh_for = self._source, (ask.stage, ask.round, ask.setting)
-        other = source is not None and (
-            source.setting != ask.setting or (ask.fresh and self._fresh_for != fresh_for)
-        )
-        self._fresh_for = fresh_for
-        if other:
+        source, changes = self._source, self._changes(ask)
+        self._fresh_for = ask.stage, ask.round, ask.setting
+        if changes:
             self._conductor.guarded(self._drop_source)
             source = None
             if self._conductor.off:
                 return None
         return source if source is not None else self._open_source(ask, iterator)
+
+    def _changes(self, ask: Ask) -> bool:
+        """Whether the source that is there can't serve what is asked for."""
+        source = self._source
+        if source is None or source.setting != ask.setting:
+            return source is not None
+        return ask.fresh and self._fresh_for != (ask.stage, ask.round, ask.setting)
 
     def _open_source(self, ask: Ask, iterator: SiteIterator) -> Source | None:
         conductor, loader = self._conductor, iterator._watched_loader
