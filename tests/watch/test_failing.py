@@ -79,10 +79,10 @@ def test_the_death_of_a_trials_worker_is_not_raised_in_the_programs_own_step(
         for _ in loader:
             served += 1
             if served == 20:
-                pids = watch.site._source.pids
+                pids = watch.site._supply.source.pids
                 for pid in pids:
                     os.kill(pid, signal.SIGKILL)
-                for each in watch.site._source.iterator._workers:
+                for each in watch.site._supply.source.iterator._workers:
                     each.join()  # SIGCHLD has come by now, in the program's own step
         assert served == 200
         assert "exited unexpectedly" in watch.told()[0]

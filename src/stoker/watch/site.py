@@ -34,7 +34,8 @@ from stoker.watch.kept import Kept
 from stoker.watch.lengths import length_known
 from stoker.watch.looking import SiteLook, loading
 from stoker.watch.measuring import Measuring, Replay
-from stoker.watch.sources import PATIENCE_S, Source
+from stoker.watch.sources import Source
+from stoker.watch.supply import Supply
 from stoker.watch.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -81,15 +82,11 @@ class WatchedSite:
         self._number = 0
         self.in_epoch = False
         self._current: weakref.ref[SiteIterator] | None = None
-        self._from_start = False
         self._known: int | None = None
-        self._source: Source | None = None
-        self._source_loader: Any = None
-        self._holder: int | None = None
+        self._supply = Supply(conductor, self._asking, self._measuring, self._look_into)
         self._kept = Kept()
         self._replay: Replay | None = None
         self._mark = (0.0, 0)
-        self._fresh_for: Any = None
 
     # -- what the program does ------------------------------------------------------------
 
@@ -103,8 +100,8 @@ class WatchedSite:
         iterator = SiteIterator(self, loader, self._number, length_known(loader, self._known))
         self._current = weakref.ref(iterator)
         self._measuring.stretches.pause()
-        if self._source is not None:
-            self._pass_on(self._source, iterator)
+        if self._supply.source is not None:
+            self._pass_on(self._supply.source, iterator)
         return iterator
 
     def start(self, iterator: SiteIterator) -> None:
@@ -114,9 +111,8 @@ class WatchedSite:
             Exception: What the user's code raised.
         """
         ask = self._conductor.guarded(self._asking.now)
-        if ask is not None and self._source is None and self._asking.is_plain(ask):
-            self._fresh_for = ask.stage, ask.round, ask.setting
-            self._open_source(ask, iterator)
+        if ask is not None and self._supply.source is None and self._asking.is_plain(ask):
+            self._supply.open(ask, iterator)
 
     def next(self, iterator: SiteIterator) -> Any:
         """The program asks for a batch; blocks.
@@ -166,7 +162,7 @@ class WatchedSite:
     @property
     def iterator(self) -> Any:
         """What is iterated underneath."""
-        return self._source.iterator if self._source is not None else iter(())
+        return self._supply.source.iterator if self._supply.source is not None else iter(())
 
     def open_own(self, loader: Any) -> Any:
         """The program's own iterator, unwatched."""
@@ -199,7 +195,7 @@ class WatchedSite:
         """A batch of a source; the user's own errors pass."""
         conductor, asked = self._conductor, ask
         while not conductor.off:
-            source = self._source_for(ask, iterator)
+            source = self._supply.get(ask, iterator)
             if source is None:
                 ask = conductor.guarded(self._asking.now) or asked
                 continue
@@ -284,7 +280,7 @@ class WatchedSite:
     def _at_end(self, source: Source, iterator: SiteIterator) -> bool:
         """A source is at the end of its data set: whether the program's epoch is, too."""
         passed = source.served - source.served_before
-        if self._holder == iterator.number and source.own:
+        if self._supply.holder == iterator.number and source.own:
             self._known = passed
         elif iterator.length is not None and passed:
             self._restart(source)
@@ -297,7 +293,7 @@ class WatchedSite:
         if iterator.length is None or iterator.served < iterator.length:
             return False
         replays = ask.stage == "replay" and self._kept.full
-        return replays or self._holder != iterator.number or self._changes(ask)
+        return replays or self._supply.holder != iterator.number or self._supply.changes(ask)
 
     def _end_epoch(self, iterator: SiteIterator) -> None:
         """The program's epoch is over: at its end, or because the rest is left out."""
@@ -313,7 +309,7 @@ class WatchedSite:
 
     def _close_epoch(self, iterator: SiteIterator) -> None:
         self.in_epoch = False
-        measuring, source = self._measuring, self._source
+        measuring, source = self._measuring, self._supply.source
         if source is not None:
             ask = self._asking.now()
             measured = self._measured(ask) and source.setting == ask.setting
@@ -321,19 +317,18 @@ class WatchedSite:
                 window = measuring.window(ask, source, whole=True, ended=True)
                 if window is not None:
                     self._observe(ask, window, source, whole=True)
-            elif measured and source.own and self._from_start:
+            elif measured and source.own and self._supply.from_start:
                 measuring.ends_with_epoch(source, iterator.served)
         measuring.stretches.pause()
-        if self._source is not None and self._source.own:
-            self._drop_source()
+        if self._supply.source is not None and self._supply.source.own:
+            self._supply.drop()
 
     def _leave_alone(self, iterator: SiteIterator) -> None:
         """Another iterator begins before this one has ended; that one goes on by itself."""
-        source = self._source
-        if source is not None and source.own and self._holder == iterator.number:
+        source = self._supply.source
+        if source is not None and source.own and self._supply.holder == iterator.number:
             iterator.go_on_with(source.iterator)
-            self._source = self._source_loader = None
-            self._measuring.dropped(source)
+            self._supply.let_go()
         self.in_epoch = False
 
     # -- sources --------------------------------------------------------------------------
@@ -342,16 +337,16 @@ class WatchedSite:
         """A new epoch begins while a source is there."""
         measuring = self._measuring
         whole = measuring.whole(source, iterator)
-        if source.own or self._source_loader is not iterator._watched_loader:
-            if not source.own and self._from_start and not whole:
+        if source.own or self._supply.made_from is not iterator._watched_loader:
+            if not source.own and self._supply.from_start and not whole:
                 measuring.ends_with_epoch(source, source.served)
-            self._drop_source()
+            self._supply.drop()
         elif not whole:
             measuring.goes_on(source)
         elif self.loader_facts.persistent_workers:
             self._restart(source)
         else:
-            self._drop_source()
+            self._supply.drop()
 
     def _restart(self, source: Source) -> None:
         try:
@@ -364,54 +359,8 @@ class WatchedSite:
             return
         self._measuring.restarted(source)
 
-    def _source_for(self, ask: Ask, iterator: SiteIterator) -> Source | None:
-        """What serves; None where it could not be opened."""
-        source, changes = self._source, self._changes(ask)
-        self._fresh_for = ask.stage, ask.round, ask.setting
-        if changes:
-            self._conductor.guarded(self._drop_source)
-            source = None
-            if self._conductor.off:
-                return None
-        return source if source is not None else self._open_source(ask, iterator)
-
-    def _changes(self, ask: Ask) -> bool:
-        """Whether the source that is there can't serve what is asked for."""
-        source = self._source
-        if source is None or source.setting != ask.setting:
-            return source is not None
-        return ask.fresh and self._fresh_for != (ask.stage, ask.round, ask.setting)
-
-    def _open_source(self, ask: Ask, iterator: SiteIterator) -> Source | None:
-        conductor, loader = self._conductor, iterator._watched_loader
-        plain, timeout_s = self._asking.is_plain(ask), conductor.settings.timeout_s
-        try:
-            source = Source(loader, ask.setting, plain, conductor.open_iterator, timeout_s)
-        except Exception as error:
-            if plain:
-                raise
-            conductor.guarded(self._asking.failed, ask.setting, summary_of(error))
-            return None
-        self._source, self._source_loader = source, loader
-        self._from_start = iterator.served == 0
-        self._holder = iterator.number if plain and self._from_start else None
-        conductor.guarded(self._measuring.opened, source, ask)
-        return source
-
-    def _drop_source(self, patience_s: float = PATIENCE_S) -> None:
-        source, self._source = self._source, None
-        self._source_loader = self._holder = None
-        if source is None:
-            return
-        try:
-            pids = source.pids
-            source.close(patience_s)
-            self._look_into.read(pids, last=not source.stays)
-        finally:
-            self._measuring.dropped(source)
-
     def _failed(self, source: Source, error: Exception) -> None:
-        self._drop_source(0.0)
+        self._supply.drop(0.0)
         self._measuring.spoil()
         self._measuring.stretches.pause()
         self._asking.failed(source.setting, summary_of(error))
@@ -421,7 +370,7 @@ class WatchedSite:
         iterator = self._current() if self._current is not None else None
         if iterator is None or iterator.length is not None or self.epochs > 1:
             return False
-        if self._holder != iterator.number and iterator.served:
+        if self._supply.holder != iterator.number and iterator.served:
             return False
         return self._conductor.seconds < _COUNTING_S
 
@@ -438,7 +387,7 @@ class WatchedSite:
         now = self.prober.ask
         if self.done:
             self._kept.clear()
-            self._drop_source()
+            self._supply.drop()
         elif now.setting == ask.setting and not now.fresh and source is not None and not whole:
             measuring.take_marks(source)
             measuring.stretches.open_window()
@@ -446,7 +395,7 @@ class WatchedSite:
 
     def _note_replay(self, ask: Ask, step_s: float | None, now: float) -> None:
         if self._replay is None:
-            self._drop_source()
+            self._supply.drop()
             self._replay = Replay(self._measuring.stretches.batch_bytes)
         self._replay.step(step_s, now)
         window = self._replay.window(ask, now)
@@ -496,23 +445,23 @@ class WatchedSite:
     def release(self) -> None:
         """Nothing is measured any more: a trial ends, and the program's own workers go on."""
         self._look_into.close()
-        source = self._source
+        source = self._supply.source
         if source is not None and not source.own:
             with contextlib.suppress(Exception):
-                self._drop_source(0.0)
+                self._supply.drop(0.0)
 
     def own_of(self, iterator: SiteIterator) -> Any:
         """The program's own iterator that stands where this epoch does; None without one."""
-        source = self._source
-        mine = source is not None and source.own and self._holder == iterator.number
+        source = self._supply.source
+        mine = source is not None and source.own and self._supply.holder == iterator.number
         return source.iterator if source is not None and mine else None
 
     def close(self, patience_s: float) -> None:
         """The program ends."""
-        self._drop_source(patience_s)
+        self._supply.drop(patience_s)
         self._look_into.close()
 
     def _lines(self) -> list[Any]:
-        if self._source is not None and self._source.workers:
-            self._look_into.read(self._source.pids, last=False)
+        if self._supply.source is not None and self._supply.source.workers:
+            self._look_into.read(self._supply.source.pids, last=False)
         return self._look_into.counts()
