@@ -16,6 +16,7 @@ that trial; an error of Stoker's own ends the watching, and the program goes on.
 from __future__ import annotations
 
 import contextlib
+import threading
 import weakref
 from collections import deque
 from time import perf_counter, thread_time
@@ -80,6 +81,7 @@ class WatchedSite:
         self._method = conductor.method_of(loader)
         self._allowed = Allowed(loader, self._own, self._method, conductor.folder)
         self._number = 0
+        self._lock = threading.RLock()
         self.in_epoch = False
         self._current: weakref.ref[SiteIterator] | None = None
         self._known: int | None = None
@@ -92,6 +94,10 @@ class WatchedSite:
 
     def begin(self, loader: Any) -> SiteIterator:
         """The program calls ``iter(loader)``; `start` follows."""
+        with self._lock:
+            return self._begin(loader)
+
+    def _begin(self, loader: Any) -> SiteIterator:
         previous = self._current() if self._current is not None else None
         if previous is not None and not previous.ended:
             self._leave_alone(previous)
@@ -110,6 +116,11 @@ class WatchedSite:
         Raises:
             Exception: What the user's code raised.
         """
+        with self._lock:
+            if iterator.number == self._number:
+                self._start(iterator)
+
+    def _start(self, iterator: SiteIterator) -> None:
         ask = self._conductor.guarded(self._asking.now)
         if ask is not None and self._supply.source is None and self._asking.is_plain(ask):
             self._supply.open(ask, iterator)
@@ -122,10 +133,14 @@ class WatchedSite:
             Stop: It is enough.
             Exception: What the user's code raised.
         """
-        conductor = self._conductor
-        if conductor.off or iterator.number != self._number:
-            return iterator.alone()
-        now = perf_counter()
+        if not self._conductor.off:
+            with self._lock:  # two threads may have an iterator each; the last one is measured
+                if iterator.number == self._number:
+                    return self._next(iterator)
+        return iterator.alone()
+
+    def _next(self, iterator: SiteIterator) -> Any:
+        conductor, now = self._conductor, perf_counter()
         try:
             ask = self._before(iterator, now)
         except Exception as error:
@@ -145,13 +160,22 @@ class WatchedSite:
 
     def abandoned(self, iterator: SiteIterator) -> None:
         """The program has let go of an iterator in the middle of its epoch; never raises."""
-        if iterator.number == self._number and not self._conductor.off:
-            self._conductor.guarded(self._leave_early, iterator)
+        if self._conductor.off or not self._lock.acquire(blocking=False):
+            return
+        try:
+            if iterator.number == self._number:
+                self._conductor.guarded(self._leave_early, iterator)
+        finally:
+            self._lock.release()
 
     @property
     def done(self) -> bool:
         """Whether its answer is found."""
-        return self.prober.stage == "done"
+        return self._asking.done
+
+    def stop(self) -> None:
+        """There is no time to measure more."""
+        self._asking.stop()
 
     @property
     def step_s(self) -> float:
@@ -383,8 +407,7 @@ class WatchedSite:
     def _observe(self, ask: Ask, window: Window, source: Source | None, *, whole: bool) -> None:
         measuring = self._measuring
         measuring.observed(ask, window, source, whole=whole)
-        self.prober.observe(window, self._allowed.bounds())
-        now = self.prober.ask
+        now = self._asking.observe(window, self._allowed.bounds())
         if self.done:
             self._kept.clear()
             self._supply.drop()
