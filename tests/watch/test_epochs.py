@@ -198,14 +198,14 @@ class Stream(IterableDataset[int]):
         return iter(range(first, self.length, step))
 
 
-class Unaware(IterableDataset[int]):
-    """The numbers 0 to `length` - 1 from every worker, however many there are."""
+class Unaware(IterableDataset[torch.Tensor]):
+    """As many tensors from every worker, however many there are."""
 
     def __init__(self, length: int) -> None:
         self.length = length
 
-    def __iter__(self) -> Iterator[int]:
-        return iter(range(self.length))
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return (torch.full((3,), float(number)) for number in range(self.length))
 
 
 def test_an_iterable_data_set_that_shares_itself_out_is_tried_with_workers(watch: Watch) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from stoker.feed.window import Window
+from stoker.tuning.decision import Bounds
 from stoker.tuning.probing import Ask, Prober, Setting
 from stoker.tuning.result import Failure
 from stoker.tuning.wording import workers as workers_of
@@ -39,6 +41,23 @@ class Asking:
         self._now: Ask | None = None
         self._due: tuple[int, Ask] | None = None
         self._bad: set[Setting] = set()
+        self._next = self.prober.ask
+
+    @property
+    def done(self) -> bool:
+        """Whether the answer is found."""
+        return self._next.stage == "done"
+
+    def observe(self, window: Window, bounds: Bounds) -> Ask:
+        """Takes the window that was asked for; what is to be measured next."""
+        self.prober.observe(window, bounds)
+        self._next = self.prober.ask
+        return self._next
+
+    def stop(self) -> None:
+        """There is no time for more."""
+        self.prober.stop()
+        self._next = self.prober.ask
 
     @property
     def due(self) -> bool:
@@ -80,8 +99,9 @@ class Asking:
                 doing=f"trying {workers_of(setting.workers)} in the running program",
             )
         )
-        if setting == self.prober.ask.setting and self.prober.stage != "done":
+        if setting == self._next.setting and not self.done:
             self.prober.failed(setting.workers, "an error of the loader")
+            self._next = self.prober.ask
 
     def tell(self, failure: Failure) -> None:
         """For the report."""
@@ -90,7 +110,7 @@ class Asking:
 
     def _wanted(self) -> Ask:
         """What is measured next; numbers that would change what the program reads are left out."""
-        wanted = self.prober.ask
+        wanted = self._next
         if wanted.setting != self._own.setting and self._site.counts_first():
             return self._own
         while wanted.stage in ("search", "confirm") and wanted.setting != self._own.setting:
@@ -98,9 +118,9 @@ class Asking:
             if not why:
                 break
             self.failed(wanted.setting, why)
-            if self.prober.ask == wanted:
-                self.prober.stop()
-            wanted = self.prober.ask
+            if self._next == wanted:
+                self.stop()
+            wanted = self._next
         return wanted
 
     def _unless_bad(self, ask: Ask) -> Ask:

@@ -275,4 +275,4 @@ class Conductor:
 
     def _end_search(self) -> None:
         for each in self._sites.values():
-            each.prober.stop()
+            each.stop()

@@ -28,7 +28,7 @@ def length_known(loader: Any, counted: int | None) -> int | None:
 def _of_data_set(loader: Any) -> int | None:
     """Not ``len(loader)``, which makes PyTorch warn where it proves wrong."""
     try:
-        samples = len(loader.dataset)
+        samples: int = len(loader.dataset)
     except Exception:
         return None
     if loader.batch_size is None:

@@ -16,6 +16,7 @@ that trial; an error of Stoker's own ends the watching, and the program goes on.
 from __future__ import annotations
 
 import contextlib
+import threading
 import weakref
 from collections import deque
 from time import perf_counter, thread_time
@@ -36,7 +37,8 @@ from stoker.watch.kept import Kept
 from stoker.watch.lengths import length_known
 from stoker.watch.looking import SiteLook, loading
 from stoker.watch.measuring import Measuring, Replay
-from stoker.watch.sources import PATIENCE_S, Source
+from stoker.watch.sources import Source
+from stoker.watch.supply import Supply
 from stoker.watch.timeline import Timeline
 
 if TYPE_CHECKING:
@@ -82,22 +84,23 @@ class WatchedSite:
         self._method = conductor.method_of(loader)
         self._allowed = Allowed(loader, self._own, self._method, conductor.folder)
         self._number = 0
+        self._lock = threading.RLock()
         self.in_epoch = False
         self._current: weakref.ref[SiteIterator] | None = None
-        self._from_start = False
         self._known: int | None = None
-        self._source: Source | None = None
-        self._source_loader: Any = None
-        self._holder: int | None = None
+        self._supply = Supply(conductor, self._asking, self._measuring, self._look_into)
         self._kept = Kept()
         self._replay: Replay | None = None
         self._mark = (0.0, 0)
-        self._fresh_for: Any = None
 
     # -- what the program does ------------------------------------------------------------
 
     def begin(self, loader: Any) -> SiteIterator:
         """The program calls ``iter(loader)``; `start` follows."""
+        with self._lock:
+            return self._begin(loader)
+
+    def _begin(self, loader: Any) -> SiteIterator:
         previous = self._current() if self._current is not None else None
         if previous is not None and not previous.ended:
             self._leave_alone(previous)
@@ -106,8 +109,8 @@ class WatchedSite:
         iterator = SiteIterator(self, loader, self._number, length_known(loader, self._known))
         self._current = weakref.ref(iterator)
         self._measuring.stretches.pause()
-        if self._source is not None:
-            self._pass_on(self._source, iterator)
+        if self._supply.source is not None:
+            self._pass_on(self._supply.source, iterator)
         return iterator
 
     def start(self, iterator: SiteIterator) -> None:
@@ -116,10 +119,14 @@ class WatchedSite:
         Raises:
             Exception: What the user's code raised.
         """
+        with self._lock:
+            if iterator.number == self._number:
+                self._start(iterator)
+
+    def _start(self, iterator: SiteIterator) -> None:
         ask = self._conductor.guarded(self._asking.now)
-        if ask is not None and self._source is None and self._asking.is_plain(ask):
-            self._fresh_for = ask.stage, ask.round, ask.setting
-            self._open_source(ask, iterator)
+        if ask is not None and self._supply.source is None and self._asking.is_plain(ask):
+            self._supply.open(ask, iterator)
 
     def next(self, iterator: SiteIterator) -> Any:
         """The program asks for a batch; blocks.
@@ -129,10 +136,14 @@ class WatchedSite:
             Stop: It is enough.
             Exception: What the user's code raised.
         """
-        conductor = self._conductor
-        if conductor.off or iterator.number != self._number:
-            return iterator.alone()
-        now = perf_counter()
+        if not self._conductor.off:
+            with self._lock:  # two threads may have an iterator each; the last one is measured
+                if iterator.number == self._number:
+                    return self._next(iterator)
+        return iterator.alone()
+
+    def _next(self, iterator: SiteIterator) -> Any:
+        conductor, now = self._conductor, perf_counter()
         try:
             ask = self._before(iterator, now)
         except Exception as error:
@@ -152,13 +163,22 @@ class WatchedSite:
 
     def abandoned(self, iterator: SiteIterator) -> None:
         """The program has let go of an iterator in the middle of its epoch; never raises."""
-        if iterator.number == self._number and not self._conductor.off:
-            self._conductor.guarded(self._leave_early, iterator)
+        if self._conductor.off or not self._lock.acquire(blocking=False):
+            return
+        try:
+            if iterator.number == self._number:
+                self._conductor.guarded(self._leave_early, iterator)
+        finally:
+            self._lock.release()
 
     @property
     def done(self) -> bool:
         """Whether its answer is found."""
-        return self.prober.stage == "done"
+        return self._asking.done
+
+    def stop(self) -> None:
+        """There is no time to measure more."""
+        self._asking.stop()
 
     @property
     def step_s(self) -> float:
@@ -169,7 +189,7 @@ class WatchedSite:
     @property
     def iterator(self) -> Any:
         """What is iterated underneath."""
-        return self._source.iterator if self._source is not None else iter(())
+        return self._supply.source.iterator if self._supply.source is not None else iter(())
 
     def open_own(self, loader: Any) -> Any:
         """The program's own iterator, unwatched."""
@@ -189,10 +209,10 @@ class WatchedSite:
         self._conductor.check(self)
         if iterator.ended:
             return None
-        if self._is_complete(iterator) or self._conductor.cuts(self):
+        ask = self._asking.now()
+        if self._is_complete(iterator, ask) or self._conductor.cuts(self):
             self._end_epoch(iterator)
             return None
-        ask = self._asking.now()
         if ask.stage == "replay" and self._kept.full:
             self._note_replay(ask, step_s, now)
             ask = self._asking.now()
@@ -200,11 +220,11 @@ class WatchedSite:
 
     def _load(self, ask: Ask, iterator: SiteIterator, entered: float) -> Any:
         """A batch of a source; the user's own errors pass."""
-        conductor = self._conductor
+        conductor, asked = self._conductor, ask
         while not conductor.off:
-            source = self._source_for(ask, iterator)
+            source = self._supply.get(ask, iterator)
             if source is None:
-                ask = conductor.guarded(self._asking.now)
+                ask = conductor.guarded(self._asking.now) or asked
                 continue
             whole = conductor.guarded(self._begin_batch, source, ask, iterator)
             began = self._begins(source, iterator, entered) if whole else perf_counter()
@@ -219,7 +239,7 @@ class WatchedSite:
                 if source.own:
                     raise
                 conductor.guarded(self._failed, source, error)
-                ask = conductor.guarded(self._asking.now)
+                ask = conductor.guarded(self._asking.now) or asked
                 continue
             end = perf_counter()
             conductor.guarded(
@@ -287,7 +307,7 @@ class WatchedSite:
     def _at_end(self, source: Source, iterator: SiteIterator) -> bool:
         """A source is at the end of its data set: whether the program's epoch is, too."""
         passed = source.served - source.served_before
-        if self._holder == iterator.number and source.own:
+        if self._supply.holder == iterator.number and source.own:
             self._known = passed
         elif iterator.length is not None and passed:
             self._restart(source)
@@ -295,10 +315,12 @@ class WatchedSite:
         self._end_epoch(iterator)
         return True
 
-    def _is_complete(self, iterator: SiteIterator) -> bool:
-        if iterator.length is None or self._holder == iterator.number:
+    def _is_complete(self, iterator: SiteIterator, ask: Ask) -> bool:
+        """Whether all batches were handed out; the program's own iterator knows that by itself."""
+        if iterator.length is None or iterator.served < iterator.length:
             return False
-        return iterator.served >= iterator.length
+        replays = ask.stage == "replay" and self._kept.full
+        return replays or self._supply.holder != iterator.number or self._supply.changes(ask)
 
     def _end_epoch(self, iterator: SiteIterator) -> None:
         """The program's epoch is over: at its end, or because the rest is left out."""
@@ -314,7 +336,7 @@ class WatchedSite:
 
     def _close_epoch(self, iterator: SiteIterator) -> None:
         self.in_epoch = False
-        measuring, source = self._measuring, self._source
+        measuring, source = self._measuring, self._supply.source
         if source is not None:
             ask = self._asking.now()
             measured = self._measured(ask) and source.setting == ask.setting
@@ -322,19 +344,18 @@ class WatchedSite:
                 window = measuring.window(ask, source, whole=True, ended=True)
                 if window is not None:
                     self._observe(ask, window, source, whole=True)
-            elif measured and source.own and self._from_start:
+            elif measured and source.own and self._supply.from_start:
                 measuring.ends_with_epoch(source, iterator.served)
         measuring.stretches.pause()
-        if self._source is not None and self._source.own:
-            self._drop_source()
+        if self._supply.source is not None and self._supply.source.own:
+            self._supply.drop()
 
     def _leave_alone(self, iterator: SiteIterator) -> None:
         """Another iterator begins before this one has ended; that one goes on by itself."""
-        source = self._source
-        if source is not None and source.own and self._holder == iterator.number:
+        source = self._supply.source
+        if source is not None and source.own and self._supply.holder == iterator.number:
             iterator.go_on_with(source.iterator)
-            self._source = None
-            self._measuring.dropped(source)
+            self._supply.let_go()
         self.in_epoch = False
 
     # -- sources --------------------------------------------------------------------------
@@ -343,16 +364,16 @@ class WatchedSite:
         """A new epoch begins while a source is there."""
         measuring = self._measuring
         whole = measuring.whole(source, iterator)
-        if source.own or self._source_loader is not iterator._watched_loader:
-            if not source.own and self._from_start and not whole:
+        if source.own or self._supply.made_from is not iterator._watched_loader:
+            if not source.own and self._supply.from_start and not whole:
                 measuring.ends_with_epoch(source, source.served)
-            self._drop_source()
+            self._supply.drop()
         elif not whole:
             measuring.goes_on(source)
         elif self.loader_facts.persistent_workers:
             self._restart(source)
         else:
-            self._drop_source()
+            self._supply.drop()
 
     def _restart(self, source: Source) -> None:
         try:
@@ -365,45 +386,8 @@ class WatchedSite:
             return
         self._measuring.restarted(source)
 
-    def _source_for(self, ask: Ask, iterator: SiteIterator) -> Source | None:
-        """What serves; None where it could not be opened."""
-        source, fresh_for = self._source, (ask.stage, ask.round, ask.setting)
-        other = source is not None and (
-            source.setting != ask.setting or (ask.fresh and self._fresh_for != fresh_for)
-        )
-        self._fresh_for = fresh_for
-        if other:
-            self._conductor.guarded(self._drop_source)
-            source = None
-        return source if source is not None else self._open_source(ask, iterator)
-
-    def _open_source(self, ask: Ask, iterator: SiteIterator) -> Source | None:
-        conductor, loader = self._conductor, iterator._watched_loader
-        plain, timeout_s = self._asking.is_plain(ask), conductor.settings.timeout_s
-        try:
-            source = Source(loader, ask.setting, plain, conductor.open_iterator, timeout_s)
-        except Exception as error:
-            if plain:
-                raise
-            conductor.guarded(self._asking.failed, ask.setting, summary_of(error))
-            return None
-        self._source, self._source_loader = source, loader
-        self._from_start = iterator.served == 0
-        self._holder = iterator.number if plain and self._from_start else None
-        conductor.guarded(self._measuring.opened, source, ask)
-        return source
-
-    def _drop_source(self, patience_s: float = PATIENCE_S) -> None:
-        source, self._source = self._source, None
-        self._holder = None
-        if source is not None:
-            pids = source.pids
-            source.close(patience_s)
-            self._look_into.read(pids, last=not source.stays)
-            self._measuring.dropped(source)
-
     def _failed(self, source: Source, error: Exception) -> None:
-        self._drop_source(0.0)
+        self._supply.drop(0.0)
         self._measuring.spoil()
         self._measuring.stretches.pause()
         self._asking.failed(source.setting, summary_of(error))
@@ -413,7 +397,7 @@ class WatchedSite:
         iterator = self._current() if self._current is not None else None
         if iterator is None or iterator.length is not None or self.epochs > 1:
             return False
-        if self._holder != iterator.number and iterator.served:
+        if self._supply.holder != iterator.number and iterator.served:
             return False
         return self._conductor.seconds < _COUNTING_S
 
@@ -426,11 +410,10 @@ class WatchedSite:
     def _observe(self, ask: Ask, window: Window, source: Source | None, *, whole: bool) -> None:
         measuring = self._measuring
         measuring.observed(ask, window, source, whole=whole)
-        self.prober.observe(window, self._allowed.bounds())
-        now = self.prober.ask
+        now = self._asking.observe(window, self._allowed.bounds())
         if self.done:
             self._kept.clear()
-            self._drop_source()
+            self._supply.drop()
         elif now.setting == ask.setting and not now.fresh and source is not None and not whole:
             measuring.take_marks(source)
             measuring.stretches.open_window()
@@ -438,7 +421,7 @@ class WatchedSite:
 
     def _note_replay(self, ask: Ask, step_s: float | None, now: float) -> None:
         if self._replay is None:
-            self._drop_source()
+            self._supply.drop()
             self._replay = Replay(self._measuring.stretches.batch_bytes)
         self._replay.step(step_s, now)
         window = self._replay.window(ask, now)
@@ -490,23 +473,23 @@ class WatchedSite:
     def release(self) -> None:
         """Nothing is measured any more: a trial ends, and the program's own workers go on."""
         self._look_into.close()
-        source = self._source
+        source = self._supply.source
         if source is not None and not source.own:
             with contextlib.suppress(Exception):
-                self._drop_source(0.0)
+                self._supply.drop(0.0)
 
     def own_of(self, iterator: SiteIterator) -> Any:
         """The program's own iterator that stands where this epoch does; None without one."""
-        source = self._source
-        mine = source is not None and source.own and self._holder == iterator.number
+        source = self._supply.source
+        mine = source is not None and source.own and self._supply.holder == iterator.number
         return source.iterator if source is not None and mine else None
 
     def close(self, patience_s: float) -> None:
         """The program ends."""
-        self._drop_source(patience_s)
+        self._supply.drop(patience_s)
         self._look_into.close()
 
     def _lines(self) -> list[Any]:
-        if self._source is not None and self._source.workers:
-            self._look_into.read(self._source.pids, last=False)
+        if self._supply.source is not None and self._supply.source.workers:
+            self._look_into.read(self._supply.source.pids, last=False)
         return self._look_into.counts()

@@ -180,7 +180,7 @@ def _stand_alone(iterator: Any, timeout_s: float) -> None:
     must not end the program's own step.
     """
     if getattr(iterator, "_worker_pids_set", False) and hasattr(iterator, "_try_get_data"):
-        signal_handling._remove_worker_pids(id(iterator))
+        signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]
         iterator._worker_pids_set = False
         iterator._get_data = functools.partial(_get_data, weakref.ref(iterator), timeout_s)
 

@@ -25,15 +25,13 @@ class Timeline:
         self.spans: list[Span] = []
         self._began_s = began_s
         self._keep_all = keep_all
-        self._of: Source | None = None
         self._left: dict[Setting, int] = {}
         self._setting: Setting | None = None
         self._workers = 0
 
     def consumer(self, name: str, start_s: float, end_s: float, source: Source) -> None:
         """The consumer waited for a batch, or made it."""
-        if source is not self._of:
-            self._of, self._setting, self._workers = source, source.setting, source.workers
+        self._setting, self._workers = source.setting, source.workers
         self._add("consumer", name, start_s, end_s, source.served - 1)
 
     def step(self, start_s: float, end_s: float) -> None:

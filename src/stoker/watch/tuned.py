@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import functools
 import os
+import sys
 import threading
 from dataclasses import astuple
 from time import perf_counter
@@ -60,7 +61,7 @@ class Process:
         self._lock = threading.Lock()
         self._conductor: Conductor | None = None
         self._of_parents: list[Conductor] = []
-        self._failed = False
+        self._unwatched = False
         self.sites = Sites()
 
     @property
@@ -74,7 +75,7 @@ class Process:
     def made(self, loader: Any) -> Any:
         """A loader's key and the line that made it, noted once; None where it isn't watched."""
         told = vars(loader).get(_KEY)
-        if told is not None or self._failed:
+        if told is not None or self._unwatched:
             return told
         try:
             site = self.sites.site(loader.dataset, made=loader)
@@ -90,7 +91,7 @@ class Process:
     def iterate(self, loader: Any) -> SiteIterator | None:
         """What the program iterates in place of PyTorch's iterator; None where it is not."""
         told = self.made(loader)
-        if told is None or self._failed or self.conductor.off:
+        if told is None or self._unwatched or self.conductor.off:
             return None
         try:
             return self.conductor.iterate(told[0], Site(*told[1]), loader)
@@ -107,6 +108,8 @@ class Process:
         self._lock = threading.Lock()
         if self._conductor is not None:
             self._conductor.off = True
+            # Ranks are started before they load. What is forked later is no part of the training.
+            self._unwatched = self._unwatched or self._conductor.leading is not None
             self._of_parents.append(self._conductor)
             self._conductor = None
 
@@ -116,7 +119,7 @@ class Process:
             self._conductor.close()
 
     def _fails(self, error: Exception) -> None:
-        self._failed = True
+        self._unwatched = True
         write_reason(self._settings.folder, error)
 
 
@@ -243,6 +246,11 @@ def _noted_here(folder: str) -> _Worker | None:
     return _worker
 
 
+def _asked_by_torch() -> bool:
+    """Whether PyTorch asks for itself: its `default_collate` does, for every batch of tensors."""
+    return str(sys._getframe(2).f_globals.get("__name__", "")).startswith("torch.")
+
+
 def _patch_worker_info(folder: str) -> None:
     """Learns whether an iterable data set asks which worker it is in."""
     original = worker.get_worker_info
@@ -252,7 +260,7 @@ def _patch_worker_info(folder: str) -> None:
     def get_worker_info() -> Any:
         info = original()
         kind = getattr(loading, "kind", None) if info is None else type(info.dataset)
-        if kind is not None and kind not in told:
+        if kind is not None and kind not in told and not _asked_by_torch():
             told.add(kind)
             note_shares(folder, kind)
         return info

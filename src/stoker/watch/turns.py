@@ -79,10 +79,12 @@ class Turns:
 
     def enough(self, site: WatchedSite) -> str:
         """Why all is measured that will be; empty where it is not."""
+        if not site.done:
+            return ""
         undone = any(not each.done for each in self._sites())
         if not undone and not self._unseen():
             return EVERY
-        waits = site.done and site.in_epoch and self._others_wait()
+        waits = site.in_epoch and self._others_wait()
         if not waits or site.cut_at is not None or self._may_cut(site) or self._comes_beside():
             return ""
         return COMES_UP if undone else EVERY
