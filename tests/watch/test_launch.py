@@ -17,6 +17,7 @@ from stoker.errors import ProgramError
 from stoker.watch import launch
 from stoker.watch.program import Program
 from stoker.watch.settings import Settings
+from stoker.watch.signals import Handled
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals")
 HANDLES = """
@@ -118,6 +119,7 @@ import sys
 from stoker.watch import launch
 from stoker.watch.program import Program
 from stoker.watch.settings import Settings
+from stoker.watch.signals import Handled
 with launch.run_folder() as folder:
     with launch.started(Program.of(sys.argv[1:]), Settings("run", folder)) as running:
         ended = running.wait()
@@ -269,3 +271,26 @@ def test_an_error_of_the_callers_ends_the_program(here: Here, temporary: Path) -
 
     with pytest.raises(ZeroDivisionError):
         here.run("import time; time.sleep(600)", fail)
+
+
+@posix
+def test_where_signals_cannot_be_waited_for_they_are_handled(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "watched", Handled)
+    wanted = [signal.SIGUSR1, signal.SIGTERM]
+    before = [signal.getsignal(number) for number in wanted]
+    sent: list[int] = []
+
+    def send(running: launch.Running) -> None:
+        if here.is_ready() and len(sent) < len(wanted):
+            sent.append(wanted[len(sent)])
+            os.kill(os.getpid(), sent[-1])
+
+    program = here.program(
+        HANDLES.replace("print(*came, flush=True)", "open('came', 'w').write(str(came))"), "2"
+    )
+    with launch.run_folder() as folder, launch.started(program, Settings("run", folder)) as running:
+        assert running.wait(lambda: send(running)).returncode == 0
+    assert (here.folder / "came").read_text() == str([int(number) for number in wanted])
+    assert [signal.getsignal(number) for number in wanted] == before

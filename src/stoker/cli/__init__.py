@@ -1,8 +1,8 @@
 """The command line: the only place that prints errors and picks exit codes.
 
 Exit codes: 0 done, 1 something failed and was told, 2 the command line is wrong, 130 ended
-by Ctrl-C, 128 + n ended by signal n. A command's module is imported when it is asked for,
-so that ``stoker --help`` is quick.
+by Ctrl-C, 128 + n ended by signal n. ``stoker run`` ends as the program that it ran. A
+command's module is imported when it is asked for, so that ``stoker --help`` is quick.
 """
 
 from __future__ import annotations
