@@ -23,7 +23,8 @@ from tests.datasets import Plain
 from tests.watch.watching import scripted, watched
 
 
-def site(*, done: bool = False, in_epoch: bool = False, touched_s: float = 0.0) -> Any:
+def site(*, done: bool = False, in_epoch: bool = False) -> Any:
+    touched_s = 99.9 if in_epoch and not done else 0.0
     return SimpleNamespace(done=done, in_epoch=in_epoch, touched_s=touched_s, total=0, cut_at=None)
 
 

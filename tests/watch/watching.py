@@ -53,7 +53,7 @@ class Scripted:
     def chosen(self) -> int:
         return self.own
 
-    def observe(self, window: Any, bounds: Any) -> None:
+    def observe(self, window: Any, bounds: Any, passed_s: float | None = None) -> None:
         self.windows.append(window)
         self.at += 1
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 from stoker.feed.window import Window
 from stoker.tuning.decision import Bounds
@@ -42,6 +43,7 @@ class Asking:
         self._due: tuple[int, Ask] | None = None
         self._bad: set[Setting] = set()
         self._next = self.prober.ask
+        self._since_s = perf_counter()
 
     @property
     def done(self) -> bool:
@@ -50,7 +52,9 @@ class Asking:
 
     def observe(self, window: Window, bounds: Bounds) -> Ask:
         """Takes the window that was asked for; what is to be measured next."""
-        self.prober.observe(window, bounds)
+        now = perf_counter()
+        self.prober.observe(window, bounds, now - self._since_s)
+        self._since_s = now
         self._next = self.prober.ask
         return self._next
 
@@ -70,7 +74,11 @@ class Asking:
         if leading is None or not leading.leads:
             told = leading.ask_for(site.name, site.total) if leading else None
             return self._unless_bad(told or self._own)
-        wanted = self._wanted() if self._conductor.measures(site) else self._own
+        wanted = self._own
+        if self._conductor.measures(site):
+            wanted = self._wanted()
+        else:
+            self._since_s = perf_counter()  # its time is not spent while others have their turn
         if self._now is None or _alike(wanted, self._now) or not leading.together:
             if self._now is None or not _alike(wanted, self._now):
                 leading.asks(site.name, site.total, wanted)
@@ -81,6 +89,18 @@ class Asking:
         elif site.total >= self._due[0]:
             self._now, self._due = self._due[1], None
         return self._unless_bad(self._now)
+
+    def told(self) -> dict[str, Any]:
+        """Fields of a `SiteRecord`."""
+        prober = self.prober
+        return {
+            "own": self._own.setting.workers,
+            "chosen": prober.chosen,
+            "certain": self.done and not prober.gave_up,
+            "reason": prober.reason,
+            "stage": prober.stage,
+            "failures": self.failures,
+        }
 
     def is_plain(self, ask: Ask) -> bool:
         """Whether it is the program's own setting, so that its loader is used as it is."""

@@ -84,6 +84,15 @@ class Allowed:
             return self._limits.bounds(least=self._least, most=self._most, why=_UNSHARED)
         return self._limits.bounds(least=self._least)
 
+    def told(self) -> dict[str, Any]:
+        """Fields of a `SiteRecord`."""
+        bounds = self.bounds()
+        return {
+            "cpus": (bounds.cpus, bounds.cpus_source),
+            "workers_most": (bounds.workers, bounds.workers_source),
+            "shards": self.shares if self._iterable else None,
+        }
+
     def forbids(self, workers: int) -> str:
         """Why so many workers must not be tried; empty where they may."""
         if workers < self._least:

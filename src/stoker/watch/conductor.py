@@ -22,6 +22,7 @@ from stoker.watch.failed import write_reason
 from stoker.watch.iterating import SiteIterator
 from stoker.watch.keys import Key, Keys
 from stoker.watch.leading import AHEAD, Leading
+from stoker.watch.quick import MOST
 from stoker.watch.settings import Settings
 from stoker.watch.site import WatchedSite
 from stoker.watch.turns import Turns
@@ -180,9 +181,23 @@ class Conductor:
         leading.cuts(site.name, site.cut_at)
         return False
 
-    def spent(self, seconds: float) -> None:
-        """A site has handed out a batch."""
-        self.elsewhere = (self.elsewhere[0] + seconds, self.elsewhere[1] + 1)
+    def looks_at(self, site: WatchedSite) -> None:
+        """This site is looked at: what others hand out in between is to be known exactly."""
+        if len(self._sites) > 1:
+            for other in list(self._sites.values()):
+                if other is not site:
+                    other.look_again()
+
+    @property
+    def passes_over(self) -> bool:
+        """Whether single batches may go unseen: nobody waits for this process at one of them."""
+        leading, steps = self.leading, self.settings.steps
+        few = steps is not None and steps - self.elsewhere[1] <= MOST
+        return leading is not None and leading.leads and not leading.together and not few
+
+    def spent(self, seconds: float, batches: int = 1) -> None:
+        """A site has handed out batches."""
+        self.elsewhere = (self.elsewhere[0] + seconds, self.elsewhere[1] + batches)
         if self._clock() - self._written_s >= self._write_s:
             self.write()
 

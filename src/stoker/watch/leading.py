@@ -11,10 +11,12 @@ import contextlib
 import json
 import os
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from stoker.tuning.probing import Ask, Setting
 
+_LOOK_EVERY_S = 0.25
 AHEAD = 2
 """Batches between a decision and its effect."""
 
@@ -36,7 +38,8 @@ class Leading:
         self._cuts: dict[str, int] = {}
         self._stop: tuple[str, int, str] | None = None
         self._offset = 0
-        self._together: bool | None = None
+        self._together = False
+        self._look_s = 0.0
         self.leads = self._first()
 
     @property
@@ -47,7 +50,9 @@ class Leading:
     @property
     def together(self) -> bool:
         """Whether what this process decides must wait for others."""
-        if not self._together:
+        now = perf_counter()
+        if not self._together and now >= self._look_s:
+            self._look_s = now + _LOOK_EVERY_S
             self._together = int(os.environ.get("WORLD_SIZE") or 1) > 1 or self.followers > 0
         return self._together
 

@@ -20,7 +20,8 @@ def length_known(loader: Any, counted: int | None) -> int | None:
     if is_iterable(loader):
         return counted if counted is not None else _of_data_set(loader)
     try:
-        return len(loader._index_sampler)
+        length: int = len(loader._index_sampler)
+        return length
     except Exception:  # a sampler without a length; or the user's own __len__ raises
         return counted
 
@@ -34,4 +35,4 @@ def _of_data_set(loader: Any) -> int | None:
     if loader.batch_size is None:
         return samples
     whole, rest = divmod(samples, loader.batch_size)
-    return whole + bool(rest and not loader.drop_last)
+    return int(whole + bool(rest and not loader.drop_last))

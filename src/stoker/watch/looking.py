@@ -15,6 +15,7 @@ from time import perf_counter
 from typing import Any
 
 from stoker.watch.sampler import Sampler
+from stoker.watch.sources import Source
 
 _WRITE_EVERY_S = 0.5
 _SHARES = "shares-itself-out-{}"
@@ -103,6 +104,12 @@ class SiteLook:
                 self._of_workers[pid] = json.loads(path.read_text())
             if last:
                 path.unlink(missing_ok=True)
+
+    def lines(self, source: Source | None) -> list[Any]:
+        """All that was counted, by the workers of the running source too."""
+        if source is not None and source.workers:
+            self.read(source.pids, last=False)
+        return self.counts()
 
     def counts(self) -> list[Any]:
         """All that was counted, as plain data."""

@@ -78,6 +78,11 @@ class Measuring:
         if source.workers and not source.stays and not self._was_whole:
             self.spoil()
 
+    def may_pass_over(self, source: Source) -> bool:
+        """Whether batches of a source need not be looked at one by one."""
+        begun = source.served > source.served_before
+        return begun and not self._was_whole and not self.timeline.wants_more
+
     def restarted(self, source: Source) -> None:
         """Its data set was at its end."""
         self._steady_at = source.served + source.workers

@@ -29,7 +29,6 @@ from stoker.tuning.fingerprint import fingerprint
 from stoker.tuning.loader_facts import facts_of
 from stoker.tuning.probing import Ask
 from stoker.tuning.site_record import SiteRecord
-from stoker.tuning.target import summary_of
 from stoker.watch.asking import Asking
 from stoker.watch.bounds import Allowed
 from stoker.watch.iterating import SiteIterator
@@ -37,6 +36,7 @@ from stoker.watch.kept import Kept
 from stoker.watch.lengths import length_known
 from stoker.watch.looking import SiteLook, loading
 from stoker.watch.measuring import Measuring, Replay
+from stoker.watch.quick import Quick
 from stoker.watch.sources import Source
 from stoker.watch.supply import Supply
 from stoker.watch.timeline import Timeline
@@ -92,6 +92,7 @@ class WatchedSite:
         self._kept = Kept()
         self._replay: Replay | None = None
         self._mark = (0.0, 0)
+        self._quick = Quick()
 
     # -- what the program does ------------------------------------------------------------
 
@@ -101,6 +102,7 @@ class WatchedSite:
             return self._begin(loader)
 
     def _begin(self, loader: Any) -> SiteIterator:
+        self._conductor.guarded(self._look_again)
         previous = self._current() if self._current is not None else None
         if previous is not None and not previous.ended:
             self._leave_alone(previous)
@@ -110,7 +112,7 @@ class WatchedSite:
         self._current = weakref.ref(iterator)
         self._measuring.stretches.pause()
         if self._supply.source is not None:
-            self._pass_on(self._supply.source, iterator)
+            self._supply.pass_on(iterator, stays=self.loader_facts.persistent_workers)
         return iterator
 
     def start(self, iterator: SiteIterator) -> None:
@@ -139,8 +141,41 @@ class WatchedSite:
         if not self._conductor.off:
             with self._lock:  # two threads may have an iterator each; the last one is measured
                 if iterator.number == self._number:
+                    now = perf_counter()
+                    if self._quick.serves(iterator, now):
+                        return self._next_unseen(iterator, now)
                     return self._next(iterator)
         return iterator.alone()
+
+    def _next_unseen(self, iterator: SiteIterator, now: float) -> Any:
+        """A batch between two looks; whatever happens with it is looked at."""
+        source = self._supply.source
+        if source is None:
+            return self._next(iterator)
+        try:
+            batch = source.next() if source.workers else self._made_here(source)
+        except Exception as error:
+            self._conductor.guarded(self._look_again)
+            if not self._passed(error, source, iterator):
+                raise
+            return self._next(iterator)
+        end = perf_counter()
+        self._quick.took(now - self.touched_s, end - now)
+        self.touched_s = end
+        iterator.served += 1
+        self.total += 1
+        return batch
+
+    def look_again(self) -> None:
+        """The next batch is looked at."""
+        self._quick.end()
+
+    def _look_again(self) -> None:
+        self._quick.end()
+        spent_s, batches = self._quick.flush(self._measuring.stretches, self.touched_s)
+        if batches:
+            self._conductor.spent(spent_s, batches)
+            self._mark = self._mark[0] + spent_s, self._mark[1] + batches
 
     def _next(self, iterator: SiteIterator) -> Any:
         conductor, now = self._conductor, perf_counter()
@@ -158,7 +193,7 @@ class WatchedSite:
             return iterator.alone()
         iterator.served += 1
         self.total += 1
-        conductor.guarded(self._after, now)
+        conductor.guarded(self._after, iterator, ask, now)
         return batch
 
     def abandoned(self, iterator: SiteIterator) -> None:
@@ -199,6 +234,8 @@ class WatchedSite:
 
     def _before(self, iterator: SiteIterator, now: float) -> Ask | None:
         """What runs now; None where the epoch is over."""
+        self._conductor.looks_at(self)
+        self._look_again()
         seconds, batches = self._conductor.elsewhere
         stretches = self._measuring.stretches
         if batches - self._mark[1] > 2 and iterator.served == 0:
@@ -231,14 +268,9 @@ class WatchedSite:
             cpu_s = thread_time()
             try:
                 batch = source.next() if source.workers else self._made_here(source)
-            except StopIteration:
-                if conductor.guarded(self._at_end, source, iterator):
-                    raise
-                continue
             except Exception as error:
-                if source.own:
+                if not self._passed(error, source, iterator):
                     raise
-                conductor.guarded(self._failed, source, error)
                 ask = conductor.guarded(self._asking.now) or asked
                 continue
             end = perf_counter()
@@ -247,6 +279,14 @@ class WatchedSite:
             )
             return batch
         return None
+
+    def _passed(self, error: Exception, source: Source, iterator: SiteIterator) -> bool:
+        """Whether the program need not know of what a source raised."""
+        if isinstance(error, StopIteration):
+            return not self._conductor.guarded(self._at_end, source, iterator)
+        if not source.own:
+            self._conductor.guarded(self._supply.failed, source, error)
+        return not source.own
 
     def _begins(self, source: Source, iterator: SiteIterator, entered: float) -> float:
         """When the wait for a batch began; the first one of an epoch with the start of workers."""
@@ -286,7 +326,7 @@ class WatchedSite:
             if window is not None:
                 self._observe(ask, window, source, whole=False)
 
-    def _after(self, entered: float) -> None:
+    def _after(self, iterator: SiteIterator, ask: Ask, entered: float) -> None:
         """A batch is about to be handed out."""
         end = perf_counter()
         conductor = self._conductor
@@ -295,6 +335,11 @@ class WatchedSite:
         self.in_epoch = True
         self.touched_s = end = perf_counter()
         self._measuring.stretches.left(end)
+        source = self._supply.source
+        if source is None or ask.stage in ("replay", "done") or self._asking.due:
+            return
+        if self._measuring.may_pass_over(source) and conductor.passes_over:
+            self._quick.begin(iterator, source, end)
 
     def _measured(self, ask: Ask) -> bool:
         leading = self._conductor.leading
@@ -310,7 +355,7 @@ class WatchedSite:
         if self._supply.holder == iterator.number and source.own:
             self._known = passed
         elif iterator.length is not None and passed:
-            self._restart(source)
+            self._supply.restart(source)
             return False
         self._end_epoch(iterator)
         return True
@@ -330,6 +375,7 @@ class WatchedSite:
         self._close_epoch(iterator)
 
     def _leave_early(self, iterator: SiteIterator) -> None:
+        self._look_again()
         iterator.ended = True
         self._measuring.abandoned = iterator.served or self._measuring.abandoned
         self._close_epoch(iterator)
@@ -359,38 +405,6 @@ class WatchedSite:
         self.in_epoch = False
 
     # -- sources --------------------------------------------------------------------------
-
-    def _pass_on(self, source: Source, iterator: SiteIterator) -> None:
-        """A new epoch begins while a source is there."""
-        measuring = self._measuring
-        whole = measuring.whole(source, iterator)
-        if source.own or self._supply.made_from is not iterator._watched_loader:
-            if not source.own and self._supply.from_start and not whole:
-                measuring.ends_with_epoch(source, source.served)
-            self._supply.drop()
-        elif not whole:
-            measuring.goes_on(source)
-        elif self.loader_facts.persistent_workers:
-            self._restart(source)
-        else:
-            self._supply.drop()
-
-    def _restart(self, source: Source) -> None:
-        try:
-            source.restart()
-        except Exception as error:
-            if source.own:
-                self._conductor.fails(error)
-            else:
-                self._failed(source, error)
-            return
-        self._measuring.restarted(source)
-
-    def _failed(self, source: Source, error: Exception) -> None:
-        self._supply.drop(0.0)
-        self._measuring.spoil()
-        self._measuring.stretches.pause()
-        self._asking.failed(source.setting, summary_of(error))
 
     def counts_first(self) -> bool:
         """Whether the length of an epoch is about to be known, and the own setting has to stay."""
@@ -443,30 +457,23 @@ class WatchedSite:
         Args:
             whole: With the timeline and the lines, which take longer to write.
         """
-        bounds = self._allowed.bounds()
+        self._look_again()
         return SiteRecord(
             site=self.site,
             loader=self.loader_facts,
             made=self.made,
             epochs=self.epochs,
             ended=self.ended,
-            own=self._own,
             persistent=self.loader_facts.persistent_workers,
             method=self._method,
-            chosen=self.prober.chosen,
-            certain=self.done and not self.prober.gave_up,
-            reason=self.prober.reason,
-            stage=self.prober.stage,
             starts_s=list(self.starts_s),
-            lines=self._lines() if whole else [],
+            lines=self._look_into.lines(self._supply.source) if whole else [],
             spans=self.timeline.spans if whole else [],
-            failures=self._asking.failures,
-            cpus=(bounds.cpus, bounds.cpus_source),
-            workers_most=(bounds.workers, bounds.workers_source),
             fingerprint=self._fingerprint,
             machine=self._machine,
-            shards=self._allowed.shares if self.loader_facts.iterable else None,
             consumer=self._conductor.settings.consumer,
+            **self._asking.told(),
+            **self._allowed.told(),
             **self._measuring.told(),
         )
 
@@ -480,16 +487,9 @@ class WatchedSite:
 
     def own_of(self, iterator: SiteIterator) -> Any:
         """The program's own iterator that stands where this epoch does; None without one."""
-        source = self._supply.source
-        mine = source is not None and source.own and self._supply.holder == iterator.number
-        return source.iterator if source is not None and mine else None
+        return self._supply.own_of(iterator)
 
     def close(self, patience_s: float) -> None:
         """The program ends."""
         self._supply.drop(patience_s)
         self._look_into.close()
-
-    def _lines(self) -> list[Any]:
-        if self._supply.source is not None and self._supply.source.workers:
-            self._look_into.read(self._supply.source.pids, last=False)
-        return self._look_into.counts()

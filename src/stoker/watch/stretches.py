@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from stoker.feed.meter import WAIT_BOUNDS_S
@@ -58,6 +58,7 @@ class Stretches:
         self._mark: Sums | None = None
         self._away_s = 0.0
         self._left_at: float | None = None
+        self._cpu_share, self._own_s = 1.0, 0.0
 
     def pause(self) -> None:
         """What passes until the next batch is asked for is not the consumer's step."""
@@ -91,15 +92,39 @@ class Stretches:
         """The main process has made a batch."""
         self.sums.loading_s += seconds
         self.sums.loading_cpu_s += min(cpu_s, seconds)
+        self._cpu_share = min(1.0, cpu_s / max(seconds, 1e-9))
         self._delivered(seconds, now)
 
     def received(self, seconds: float, cpu_s: float, now: float, *, opening: bool) -> None:
         """A batch of a worker was received, `cpu_s` of the time by own work."""
-        own_s = min(cpu_s, seconds)
+        own_s = self._own_s = min(cpu_s, seconds)
         self.sums.handling_s += own_s
         if not opening:
             self.sums.waited_s += seconds - own_s
         self._delivered(seconds - own_s, now)
+
+    def several(self, took: Sequence[float], away_s: float, now: float, *, workers: bool) -> None:
+        """Batches that nobody looked at: their share of CPU time is that of the last one.
+
+        Args:
+            took: Seconds for each.
+            away_s: The consumer's steps before them, together.
+            now: When the last one was handed out.
+            workers: Whether workers made them.
+        """
+        sums, spent_s = self.sums, sum(took)
+        sums.away_s += away_s
+        if workers:
+            handled_s = sum(min(self._own_s, each) for each in took)
+            sums.handling_s += handled_s
+            sums.waited_s += spent_s - handled_s
+            took = [max(0.0, each - self._own_s) for each in took]
+        else:
+            sums.loading_s += spent_s
+            sums.loading_cpu_s += self._cpu_share * spent_s
+        for each in took:
+            self._delivered(each, now)
+        self._left_at = now
 
     def replayed(self, now: float) -> None:
         """A batch that was ready is handed out again."""

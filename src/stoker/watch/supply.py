@@ -102,3 +102,50 @@ class Supply:
         self.made_from = self.holder = None
         if source is not None:
             self._measuring.dropped(source)
+
+    def own_of(self, iterator: SiteIterator) -> Any:
+        """The program's own iterator that stands where this epoch does; None without one."""
+        source = self.source
+        mine = source is not None and source.own and self.holder == iterator.number
+        return source.iterator if source is not None and mine else None
+
+    def pass_on(self, iterator: SiteIterator, *, stays: bool) -> None:
+        """A new epoch begins while a source is there.
+
+        Args:
+            iterator: The new epoch's.
+            stays: Whether the program's own workers would stay, too.
+        """
+        source, measuring = self.source, self._measuring
+        if source is None:
+            return
+        whole = measuring.whole(source, iterator)
+        if source.own or self.made_from is not iterator._watched_loader:
+            if not source.own and self.from_start and not whole:
+                measuring.ends_with_epoch(source, source.served)
+            self.drop()
+        elif not whole:
+            measuring.goes_on(source)
+        elif stays:
+            self.restart(source)
+        else:
+            self.drop()
+
+    def restart(self, source: Source) -> None:
+        """A source begins its data set again."""
+        try:
+            source.restart()
+        except Exception as error:
+            if source.own:
+                self._conductor.fails(error)
+            else:
+                self.failed(source, error)
+            return
+        self._measuring.restarted(source)
+
+    def failed(self, source: Source, error: Exception) -> None:
+        """A setting that was tried does not work."""
+        self.drop(0.0)
+        self._measuring.spoil()
+        self._measuring.stretches.pause()
+        self._asking.failed(source.setting, summary_of(error))

@@ -9,7 +9,7 @@ from stoker.tuning.probing import Setting
 from stoker.watch.marks import Mark
 from stoker.watch.sources import Source
 
-_A_SETTING, _ALL, _MOST = 800, 200_000, 20_000
+_A_SETTING, _ALL, _MOST = 400, 200_000, 20_000
 """Spans kept of one setting, of a whole run whose trace was asked for, and of one otherwise."""
 
 
@@ -57,6 +57,13 @@ class Timeline:
             return
         start_s, end_s = start_s - self._began_s, end_s - self._began_s
         self.spans.append(Span(track, name, start_s, end_s, batch, self._workers))
+
+    @property
+    def wants_more(self) -> bool:
+        """Whether single spans of this setting are still kept."""
+        if self._keep_all or self._setting is None:
+            return True
+        return self._left.get(self._setting, _A_SETTING) > 0 and len(self.spans) < _MOST
 
     def _has_room(self) -> bool:
         if self._setting is None or len(self.spans) >= _MOST:

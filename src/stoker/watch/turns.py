@@ -59,10 +59,12 @@ class Turns:
     def comes(self, site: WatchedSite) -> None:
         """The program asks a site for a batch."""
         now = self._measured
-        if not site.done and (now is None or now.done or not now.in_epoch or self._rests(now)):
-            self._measured = site
-        elif now is not None and now is not site and now.in_epoch and not site.done:
+        if site.done or now is site:
+            return
+        if now is not None and not now.done and now.in_epoch:
             self._beside.add(id(site))  # it comes in the middle of the other's epochs
+        if now is None or now.done or not now.in_epoch or self._rests(now):
+            self._measured = site
 
     def _rests(self, site: WatchedSite) -> bool:
         """Whether its epoch was left in the middle: Lightning keeps the iterator of its check."""
