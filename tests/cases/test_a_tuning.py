@@ -189,6 +189,41 @@ def test_storage_whose_reads_per_second_are_capped(tmp_path: Path) -> None:
     assert limit["sentence"] in told.out
 
 
+TWO_LOADERS = """
+class Sample(Sleeping):
+    def __getitem__(self, index):
+        end = {clock}() + 0.01
+        while {clock}() < end:
+            {meanwhile}
+        return torch.zeros(4)
+if __name__ == "__main__":
+    train = DataLoader(Sample(4000, 0), batch_size=4, num_workers=2)
+    val = DataLoader(Sample(4000, 0), batch_size=4, num_workers=3)
+    for batches in zip(train, val):
+        pass
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs CPU affinity")
+@pytest.mark.parametrize("starved", [True, False])
+def test_c007_all_live_loaders_are_counted_with_a_measured_reason(
+    starved: bool, tmp_path: Path
+) -> None:
+    """Two loaders, each above the limit of one CPU: what matters is whether they want one."""
+    clock, meanwhile = (
+        ("time.thread_time", "pass") if starved else ("time.time", "time.sleep(0.01)")
+    )
+    with on_one_cpu():
+        told = tune(tmp_path, TWO_LOADERS.format(clock=clock, meanwhile=meanwhile), seconds=8)
+    answers = told.record["loaders"]
+    assert len(answers) == 2
+    remarks = [each for one in answers for each in one["remarks"] if "without one" in each]
+    assert bool(remarks) == starved
+    for remark in remarks:
+        assert remark.startswith("5 workers of 2 loaders share 1 CPU: they stood ")
+        assert f"Also: {remark}" in told.out
+
+
 def test_c009_start_up_and_steady_rate_are_told_apart_and_epochs_are_weighed(
     tmp_path: Path,
 ) -> None:
