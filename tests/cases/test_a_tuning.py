@@ -171,7 +171,7 @@ def test_storage_whose_reads_per_second_are_capped(tmp_path: Path) -> None:
     answer = told.only
     assert told.code == 0, told.error
     advice, limit = answer["advice"], answer["limit"]
-    assert 3 <= advice["num_workers"] <= 8  # 160 ms a batch, 25 batches/s
+    assert 3 <= advice["num_workers"] <= 8  # 160 ms a batch, and 25 batches/s for all
     assert 18 < advice["batches_per_s"] < 28
     assert max(each["num_workers"] for each in answer["rates"]) > advice["num_workers"]
     assert limit["kind"] == "storage"
