@@ -241,8 +241,8 @@ class Conductor:
     def _beside(self, site: WatchedSite) -> list[int]:
         """Workers of the other loaders in whose epochs this one's batches fell; never fewer."""
         others = [each for each in list(self._sites.values()) if each is not site]
-        now = [each.own for each in others if each.in_epoch and each.own] if site.in_epoch else []
-        return max(now, site.beside, key=sum)
+        now = [each._own for each in others if each.in_epoch and each._own]
+        return max(now if site.in_epoch else [], site.beside, key=sum)
 
     def _why_stop(self, site: WatchedSite) -> str:
         """Why the program stops now; empty where it does not."""

@@ -183,11 +183,6 @@ class WatchedSite:
         self._asking.stop()
 
     @property
-    def own(self) -> int:
-        """The program's own number of workers."""
-        return self._own
-
-    @property
     def step_s(self) -> float:
         """Mean time between two batches."""
         sums = self._measuring.stretches.sums
