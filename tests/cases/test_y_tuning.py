@@ -109,10 +109,14 @@ if __name__ == "__main__":
 
 
 def test_c184_slow_every_nth_batch_is_named_with_the_histogram(tmp_path: Path) -> None:
-    """Batches of 120 ms from 4 workers that finish together, and a model that takes nothing."""
+    """4 workers that finish together, every 150 ms, and a model that takes nothing."""
     body = """
+class Together(Sleeping):
+    def __getitem__(self, index):
+        time.sleep(self.sample_s - time.monotonic() % self.sample_s)
+        return torch.zeros(4)
 if __name__ == "__main__":
-    for batch in DataLoader(Sleeping(4000, 0.12), num_workers=4, prefetch_factor=1):
+    for batch in DataLoader(Together(4000, 0.15), num_workers=4, prefetch_factor=1):
         pass
 """
     told = tune(tmp_path, body, "--workers", "4", seconds=12)

@@ -15,7 +15,7 @@ from stoker.tuning.dearest import merge
 from stoker.tuning.limits import limit_of
 from stoker.tuning.model import HANDLING_S
 from stoker.tuning.noise import spread
-from stoker.tuning.pattern import every_nth
+from stoker.tuning.pattern import every_nth, starved
 from stoker.tuning.probing import Setting
 from stoker.tuning.recommend import CountSummary
 from stoker.tuning.site_record import Seen, SiteRecord
@@ -299,6 +299,11 @@ def _remarks(record: SiteRecord, rates: Sequence[Rate], parts: Parts | None) -> 
     pattern = every_nth(record.waits_s, record.own, parts.step_s if parts else 0.0)
     if pattern is not None:
         told.append(pattern)
+    if parts is not None and parts.service_s > 0 and record.own:
+        count = (record.own + sum(record.beside)) * record.ranks
+        share = parts.starved_s / parts.service_s
+        loaders = 1 + len(record.beside)
+        told += starved(count, share, record.cpus[0], loaders, record.ranks)
     if own is not None and record.own:
         told += startup.remarks(_starts(record, own, parts), [rate.summary for rate in rates])
     told += [_beside(rate, rates) for rate in rates if rate.engine == "stoker"]

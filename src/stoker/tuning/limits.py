@@ -229,7 +229,15 @@ def _memory(seen: Measured) -> Limit | None:
 
 
 def _unknown(seen: Measured) -> Limit:
+    """Where no rule fits: what was measured all the same."""
     waits, here = _waits(seen), seen.here
+    if share(seen.parts.step_s, seen.period_s) >= 1 - START:
+        most = seen.period_s / seen.parts.step_s - 1
+        return Limit(
+            "consumer",
+            f"{waits} beside its own step of {duration(seen.parts.step_s)}: no loader setting can "
+            f"gain more than {percent(most)}",
+        )
     others = [point for point in seen.points if point.workers != here.workers]
     if not others:
         return Limit("unknown", f"{waits}; other numbers of workers were not measured")

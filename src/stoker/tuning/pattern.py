@@ -132,17 +132,31 @@ def _nothing_to_do(told: Statistics) -> Iterator[str]:
 def _starved(told: Statistics, loaders: int, all_workers: int, ranks: int) -> Iterator[str]:
     if not told.starved_s or not told.service_s or told.made < LEAST_MADE:
         return
-    share = min(1.0, told.starved_s / told.service_s)
     count = max(all_workers, told.num_workers)
+    yield from starved(count, told.starved_s / told.service_s, told.cpus, loaders, ranks)
+
+
+def starved(
+    count: int, share: float, cpus: float | None, loaders: int = 1, ranks: int = 1
+) -> Iterator[str]:
+    """Whether workers are too many for the CPUs, with the measured reason.
+
+    Args:
+        count: Workers of all live loaders, on all ranks.
+        share: Of the time of making a batch, how long a worker was ready without a CPU.
+        cpus: CPUs that they may use; None when not known.
+        loaders: Live loaders.
+        ranks: Processes of the training run that share the CPUs.
+    """
     if share < STARVED or not count:
         return
     of = f" of {loaders} loaders" if loaders > 1 else ""
     on = f", on {ranks} ranks," if ranks > 1 else ""
-    cpus = "the CPUs" if told.cpus is None else f"{told.cpus:g} CPU{'' if told.cpus == 1 else 's'}"
+    names = "the CPUs" if cpus is None else f"{cpus:g} CPU{'' if cpus == 1 else 's'}"
     shares = "shares" if count == 1 else "share"
     yield (
-        f"{workers(count)}{of}{on} {shares} {cpus}: "
-        f"they stood {percent(share)} of their time without one"
+        f"{workers(count)}{of}{on} {shares} {names}: "
+        f"they stood {percent(min(1.0, share))} of their time without one"
     )
 
 

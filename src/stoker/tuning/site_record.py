@@ -71,6 +71,7 @@ class SiteRecord:
         batch_bytes: Size of the largest batch.
         shards: Whether an iterable data set shares itself out among workers; None for others.
         ranks: Processes of the program that run this line.
+        beside: Workers of each other loader of the program that ran meanwhile.
         consumer: What used the batches, in plain words.
         live: Whether it is the one being measured.
     """
@@ -103,6 +104,7 @@ class SiteRecord:
     batch_bytes: int = 0
     shards: bool | None = None
     ranks: int = 1
+    beside: list[int] = field(default_factory=list)
     consumer: str = "the program's own step"
     live: bool = False
 

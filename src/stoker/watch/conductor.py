@@ -248,9 +248,16 @@ class Conductor:
     def _record(self, site: WatchedSite, whole: bool) -> SiteRecord:
         record = site.record(whole=whole)
         record.live = site is self.turns.measured
+        record.beside = site.beside = self._beside(site)
         if self.leading is not None:
             record.ranks = 1 + self.leading.followers
         return record
+
+    def _beside(self, site: WatchedSite) -> list[int]:
+        """Workers of the other loaders in whose epochs this one's batches fell; never fewer."""
+        others = [each for each in list(self._sites.values()) if each is not site]
+        now = [each._own for each in others if each.in_epoch and each._own]
+        return max(now if site.in_epoch else [], site.beside, key=sum)
 
     def _why_stop(self, site: WatchedSite) -> str:
         """Why the program stops now; empty where it does not."""

@@ -167,13 +167,21 @@ class Measuring:
 
     def observed(self, ask: Ask, window: Window, source: Source | None, *, whole: bool) -> None:
         """A window is kept for the report."""
-        memory_bytes = None
-        if source is not None and not any(each.setting == ask.setting for each in self.seen):
-            memory_bytes = source.memory_bytes() if source.workers else 0
+        memory_bytes = 0 if source is not None and not source.workers else None
         first_batch_s = source.first_batch_s if source is not None else None
         seen = Seen(ask.setting, ask.stage, ask.round, window, first_batch_s, memory_bytes, whole)
         if len(self.seen) < _MOST_SEEN:
             self.seen.append(seen)
+
+    def weigh(self, source: Source) -> None:
+        """Notes the memory of workers that are about to end.
+
+        Not between two windows: it takes a while, in which they would make batches in advance,
+        and the next window would have them all at once.
+        """
+        at = [n for n, each in enumerate(self.seen) if each.setting == source.setting]
+        if source.workers and at and self.seen[at[0]].memory_bytes is None:
+            self.seen[at[0]] = replace(self.seen[at[0]], memory_bytes=source.memory_bytes())
 
     def told(self) -> dict[str, Any]:
         """Fields of a `SiteRecord`."""

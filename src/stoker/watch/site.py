@@ -62,6 +62,7 @@ class WatchedSite:
         total: Batches handed out.
         touched_s: When the last of them was.
         in_epoch: Whether the program is in the middle of an epoch.
+        beside: As in `SiteRecord`.
         cut_at: The batch before which this epoch will be ended; None where it will not.
     """
 
@@ -86,6 +87,7 @@ class WatchedSite:
         self._number = 0
         self._lock = threading.RLock()
         self.in_epoch = False
+        self.beside: list[int] = []
         self._current: weakref.ref[SiteIterator] | None = None
         self._known: int | None = None
         self._supply = Supply(conductor, self._asking, self._measuring, self._look_into)

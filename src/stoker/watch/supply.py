@@ -91,6 +91,7 @@ class Supply:
             return
         try:
             pids = source.pids
+            self._measuring.weigh(source)
             source.close(patience_s)
             self._look_into.read(pids, last=not source.stays)
         finally:

@@ -19,6 +19,13 @@ PLANTED: list[tuple[LimitKind, Situation]] = [
     ("consumer", Machine(step_s=0.05).situation(0, 1, 2, here=1)),
     ("consumer", Machine(step_s=0.05).situation(0, 1, 2, here=1, bound_per_s=None)),
     ("consumer", Machine(step_s=0.05, computing_s=0.001).situation(0, here=0)),
+    # It waits for batches that are ready: for them to be brought over, by a busy machine.
+    (
+        "consumer",
+        Situation(
+            (Machine(step_s=0.1).rate(1),), Parts(1, 0.095, 0.007, 0.001, 0, 0.0014, 0.0, 0.0), 8
+        ),
+    ),
     ("cpu", Machine(cpus=2, computing_s=0.1).situation(0, 1, 2, 4, here=2)),
     ("cpu", Machine(cpus=8, computing_s=0.3).situation(4, 8, 16, here=8)),
     ("cpu", Machine(cpus=1, computing_s=0.1, step_s=0.0001).situation(0, here=0)),
