@@ -78,6 +78,8 @@ def _with_starts(grounds: Grounds) -> str:
 def _than_others(grounds: Grounds) -> str:
     """The best of the others; one that was measured in turn with it says more than a look."""
     others = [rate for rate in grounds.plain if rate not in (grounds.chosen, grounds.own)]
+    if len(grounds.plain) == 1:
+        return "no other number was measured"
     if not others:
         return ""
     found = {rate.summary.num_workers: grounds.beside(rate) for rate in others}
@@ -93,7 +95,7 @@ def _than_others(grounds: Grounds) -> str:
 def _more(grounds: Grounds, count: int, beside: Beside) -> str:
     if beside.ratio <= 1.001 or count < grounds.count:
         return ""
-    told = f", {percent(beside.ratio - 1)} more"
+    told = f", {percent(beside.ratio - 1)} more round by round"
     if not beside.faster:
         return f"{told}, which is within the noise"
     return f"{told}, too little for {count - grounds.count} more"
