@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from stoker.tuning import startup
 from stoker.tuning.advising import advice_of, starts_of
@@ -17,7 +18,7 @@ from stoker.tuning.dearest import merge
 from stoker.tuning.excerpt import excerpt
 from stoker.tuning.limits import limit_of
 from stoker.tuning.pattern import every_nth
-from stoker.tuning.rates import bound_of, is_plain, plain_seen, rates_of
+from stoker.tuning.rates import bound_of, is_plain, plain_seen, rates_of, telling
 from stoker.tuning.site_record import SiteRecord
 from stoker.tuning.situation import Situation
 from stoker.tuning.wording import number, times, workers
@@ -38,6 +39,7 @@ def answer_of(record: SiteRecord, *, name: str, read_source: ReadSource, whole: 
         read_source: Gives the text of a file of the program; "" where it can't be read.
         whole: Whether the whole timeline is wanted.
     """
+    record = replace(record, seen=telling(record.seen))
     rates = rates_of(record)
     own = next((rate for rate in rates if rate.own), None)
     advice = advice_of(record, rates)

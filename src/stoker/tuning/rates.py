@@ -10,7 +10,7 @@ from stoker.tuning.noise import spread
 from stoker.tuning.probing import Setting
 from stoker.tuning.recommend import CountSummary
 from stoker.tuning.site_record import Seen, SiteRecord
-from stoker.tuning.visits import Visit
+from stoker.tuning.visits import Visit, measurable
 
 
 def rates_of(record: SiteRecord) -> tuple[Rate, ...]:
@@ -21,6 +21,17 @@ def rates_of(record: SiteRecord) -> tuple[Rate, ...]:
             groups.setdefault(seen.setting, []).append(seen)
     rates = [_rate(record, setting, found) for setting, found in groups.items()]
     return tuple(sorted(rates, key=_order))
+
+
+def telling(seen: Sequence[Seen]) -> list[Seen]:
+    """The stretches that say anything: a few have no batch, or times that can't be."""
+    return [each for each in seen if _tells(each)]
+
+
+def _tells(seen: Seen) -> bool:
+    if seen.stage == "replay":
+        return seen.window.batches > 0 and seen.window.seconds > 0
+    return measurable(seen.window)
 
 
 def _order(rate: Rate) -> tuple[int, bool, int]:

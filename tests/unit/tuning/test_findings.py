@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from stoker.tuning.answer import Answer, Rate, Span
 from stoker.tuning.findings import answer_of
 from stoker.tuning.probing import Setting
 from stoker.tuning.result import Failure
+from stoker.tuning.site_record import Seen
 from tests.unit.tuning.planted import answer, extras, own, record, replays, rounds, seen
 
 SEARCHED = [seen(1, 10.0), seen(2, 19.5), seen(4, 38.0)]
@@ -333,6 +336,12 @@ class TestRates:
         found = answer(own(0, 10.0), [seen(2, 30.0)], replays(20.0, 21.0, 22.0), chosen=2)
         assert found.bound_per_s == pytest.approx(30)
 
+    def test_a_stretch_that_tells_nothing_is_left_out(self) -> None:
+        empty = seen(2, 20.0)
+        empty = replace(empty, window=replace(empty.window, batches=0, made=0, busy_s=0.0))
+        found = answer(own(0, 10.0), [empty], chosen=2)
+        assert [rate.summary.num_workers for rate in found.rates] == [0]
+
     def test_ready_batches_are_no_setting(self) -> None:
         found = answer(own(0, 10.0), replays(100.0, 120.0))
         assert len(found.rates) == 1
@@ -413,3 +422,72 @@ def test_source_that_cannot_be_read_gives_the_text_alone() -> None:
     assert found.change is not None
     assert found.change.text.startswith("num_workers=4")
     assert found.change.after == ""
+
+
+SETTINGS = st.builds(
+    Setting,
+    st.integers(0, 5),
+    st.sampled_from(["torch", "torch", "stoker"]),
+    st.sampled_from([None, None, 4]),
+)
+STRETCHES = st.builds(
+    lambda setting, per_s, stage, turn, first_s, whole, step_s: seen(
+        setting,
+        per_s,
+        stage=stage,
+        round=turn,
+        first_batch_s=first_s,
+        memory_bytes=turn * 1000,
+        whole=whole,
+        step_s=step_s,
+    ),
+    SETTINGS,
+    st.floats(0.01, 1e6),
+    st.sampled_from(["own", "search", "confirm", "extras", "replay"]),
+    st.integers(0, 3),
+    st.none() | st.floats(0, 100),
+    st.booleans(),
+    st.floats(0, 1),
+)
+
+
+@given(
+    st.lists(STRETCHES, max_size=12),
+    st.integers(0, 5),
+    st.integers(0, 5),
+    st.sampled_from([None, 0, 1, 8, 1000]),
+    st.integers(0, 3),
+    st.integers(1, 3),
+    st.booleans(),
+)
+def test_whatever_was_seen_the_answer_rests_on_it(
+    stretches: list[Seen],
+    now: int,
+    chosen: int,
+    length: int | None,
+    epochs: int,
+    made: int,
+    automatic: bool,
+) -> None:
+    found = answer(
+        stretches,
+        own=now,
+        chosen=chosen,
+        epoch_batches=length,
+        epochs=epochs,
+        made=made,
+        automatic=automatic,
+    )
+    assert len(found.rates) <= len(stretches)
+    plain = [r for r in found.rates if r.engine == "torch" and r.prefetch_factor is None]
+    assert (found.advice is None) == (not plain)
+    if found.advice is None:
+        return
+    [rate] = [r for r in plain if r.summary.num_workers == found.advice.num_workers]
+    assert found.advice.batches_per_s == rate.summary.batches_per_s
+    assert found.advice.reason.startswith(
+        "1 worker: " if rate.summary.num_workers == 1 else f"{rate.summary.num_workers} workers: "
+    )
+    assert (found.advice.gain is None) == (found.now_per_s is None)
+    if rate.own and not found.advice.arguments:
+        assert found.advice.gain == 1.0
