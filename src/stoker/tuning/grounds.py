@@ -42,9 +42,25 @@ class Grounds:
     def count(self) -> int:
         return self.chosen.summary.num_workers
 
+    def compare(self, one: Rate, other: Rate) -> Beside:
+        """How `one` stands to `other`, with what their starts leave of it where that counts."""
+        found = compare(self.record.seen, one, other)
+        return found.times(self.left(one) / self.left(other)) if self.over_epochs else found
+
+    def left(self, rate: Rate) -> float:
+        """The share of a rate that is left over an epoch that begins with starting workers."""
+        summary = rate.summary
+        return summary.epoch_batches_per_s / summary.batches_per_s
+
     def beside(self, rate: Rate) -> Beside:
         """How `rate` stands to the recommended one."""
-        return compare(self.record.seen, rate, self.chosen)
+        return self.compare(rate, self.chosen)
+
+    def per_s(self, rate: Rate) -> str:
+        """Its rate in words; where starts count and take their part, over an epoch."""
+        if not self.over_epochs or self.left(rate) >= 1 - START:
+            return number(rate.summary.batches_per_s)
+        return f"{number(rate.summary.epoch_batches_per_s)} over an epoch"
 
 
 def reason(grounds: Grounds) -> str:
@@ -59,8 +75,8 @@ def _than_now(grounds: Grounds) -> str:
     own, chosen = grounds.own, grounds.chosen
     if own is None or own is chosen:
         return ""
-    found = compare(grounds.record.seen, chosen, own)
-    now = f"{number(own.summary.batches_per_s)} of now with {own.summary.num_workers}"
+    found = grounds.compare(chosen, own)
+    now = f"{grounds.per_s(own)} of now with {own.summary.num_workers}"
     if not (found.faster or found.slower):
         return f", within the noise of the {now}"
     about = "" if found.pairs else "about "
@@ -86,7 +102,7 @@ def _than_others(grounds: Grounds) -> str:
     in_turn = [rate for rate in others if found[rate.summary.num_workers].pairs]
     best = max(in_turn or others, key=lambda rate: rate.summary.batches_per_s)
     beside = found[best.summary.num_workers]
-    count, per_s = best.summary.num_workers, number(best.summary.batches_per_s)
+    count, per_s = best.summary.num_workers, grounds.per_s(best)
     if not beside.pairs:
         return f"a look at {workers(count)} gave about {per_s}"
     return f"{workers(count)} gave {per_s}{_more(grounds, count, beside)}"

@@ -197,6 +197,9 @@ class TestStarts:
         )
         assert found.advice is not None
         assert found.advice.num_workers == 2
+        told = reason_of(found)
+        assert told.startswith("2 workers: 20 batches/s, about 1.9 times the 10 of now with 0; ")
+        assert "a look at 4 workers gave about 11 over an epoch" in told
         assert not found.advice.certain
         assert found.advice.gain == pytest.approx(30 / (0.1 + 29 / 20) / 10, rel=0.01)
 
