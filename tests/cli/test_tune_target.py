@@ -241,6 +241,8 @@ if __name__ == "__main__":
         process.send_signal(number)
         out, err = process.communicate(timeout=60)
     is_target = ":" in what
+    if "Exception ignored in" in err and "KeyboardInterrupt" in err:
+        pytest.skip("Python lost the interrupt in a callback of os.fork, as without Stoker")
     assert process.returncode == (128 + number if is_target else -number), err
     record = read(tmp_path / "a.json")
     [told] = record["loaders"]
