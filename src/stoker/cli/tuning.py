@@ -7,16 +7,18 @@ from dataclasses import dataclass
 
 import click
 
-from stoker.cli.deliver import Outputs, show, write_files
-from stoker.cli.output import STDOUT, accept_any_text
+from stoker.cli.deliver import Outputs, show, told_if_failed, write_files
+from stoker.cli.endings import no_loader
+from stoker.cli.output import STDOUT, accept_any_text, write_stream
 from stoker.cli.sweep import SweepRequest, run_sweep
-from stoker.cli.watching import Plan, Watched, no_loader, watch_program, watch_target
+from stoker.cli.timekeeper import DEFAULT_SECONDS
+from stoker.cli.watching import Plan, Watched, watch_program, watch_target
 from stoker.host.cpus import cpu_facts
 from stoker.tuning.answers import remember
 from stoker.tuning.of_sweep import CONSUMER
 from stoker.tuning.search import default_counts
 from stoker.tuning.target import is_target, parse_target
-from stoker.tuning.wording import duration
+from stoker.tuning.wording import count_of, duration
 from stoker.watch import launch
 from stoker.watch.program import Program
 
@@ -115,12 +117,21 @@ def _tune_program(request: Request) -> int:
         if number is not None:
             raise click.UsageError(f"{name} is for a target.")
     program = Program.of(request.words)
+    told_if_failed(lambda: write_stream(sys.stderr, _to_begin_with(program, request)))
     watched = watch_program(program, _plan(request, to_stderr=request.outputs.json == STDOUT))
     code = _told(watched, request)
-    own = watched.report.exit_code
-    if own:
-        launch.end_like(watched.ended)
+    if watched.report.exit_code:
+        launch.end_like(watched.ending.ended)
     return code
+
+
+def _to_begin_with(program: Program, request: Request) -> str:
+    """That the program will be stopped: whoever expects it to train should know."""
+    most = f"{request.seconds or DEFAULT_SECONDS:g} s"
+    if request.steps is not None:
+        most = f"{count_of(request.steps, 'batch')}, {most}"
+    told = "it is stopped when its loaders have an answer"
+    return f"stoker: watching {program.command}; {told} (at most {most})\n"
 
 
 def _plan(request: Request, *, to_stderr: bool) -> Plan:
@@ -139,22 +150,26 @@ def _plan(request: Request, *, to_stderr: bool) -> Plan:
 
 
 def _told(watched: Watched, request: Request) -> int:
+    """Writes and prints; the exit code that this command has of its own."""
     report = watched.report
     if request.cache:
         _keep(watched)
     written = write_files(report, request.outputs)
     if not report.answers and report.kind == "program":
         if report.exit_code:
-            sys.stdout.flush()
-            launch.end_like(watched.ended)
+            text = f"Error: {no_loader(report)}\n"
+            told_if_failed(lambda: write_stream(sys.stderr, text))
+            return 1
         raise no_loader(report)
     shown = show(report, request.outputs)
-    answered = bool(report.answers) and all(each.advice for each in report.answers)
+    if watched.ending.interrupted_by:
+        return 128 + watched.ending.interrupted_by
+    answered = any(each.advice for each in report.answers)
     return 0 if shown and written and answered and not report.failures else 1
 
 
 def _keep(watched: Watched) -> None:
     """Keep the answers that are certain, for ``num_workers="auto"`` to begin with."""
     for record, answer in watched.found:
-        if record.certain:
+        if answer.advice is not None and answer.advice.certain:
             remember(record.fingerprint, answer, machine=record.machine, start_method=record.method)

@@ -5,31 +5,25 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from stoker.errors import StokerError
+from stoker.cli.endings import Ending, failures_of
+from stoker.cli.seeing import records_in, shown
+from stoker.cli.timekeeper import DEFAULT_SECONDS, TimeKeeper
 from stoker.host.cpus import cpu_facts
 from stoker.host.memory import memory_facts
 from stoker.host.software import software_facts
 from stoker.tuning.answer import Answer, Report
 from stoker.tuning.findings import answer_of
 from stoker.tuning.fresh import program_of
-from stoker.tuning.result import Failure
-from stoker.tuning.site_record import SiteRecord, from_json
-from stoker.tuning.wording import duration
+from stoker.tuning.site_record import SiteRecord
 from stoker.watch import launch
-from stoker.watch.parts import failures_in
 from stoker.watch.program import Program
 from stoker.watch.settings import Settings
-from stoker.watch.target_program import FAILED
 
-STOP_GRACE_S = 15.0
-OVERTIME_S = 30.0
-DEFAULT_SECONDS = 120.0
-
-Tell = Callable[[str], None]
+Kind = Literal["target", "program"]
 
 
 @dataclass(frozen=True)
@@ -57,10 +51,10 @@ class Plan:
 
 @dataclass(frozen=True)
 class Watched:
-    """What came of it: the report, and how the program ended."""
+    """What came of it: the report, how the program ended, and what the answers rest on."""
 
     report: Report
-    ended: launch.Ended
+    ending: Ending
     found: tuple[tuple[SiteRecord, Answer], ...]
 
 
@@ -109,31 +103,40 @@ def _settings(folder: str, plan: Plan, consumer: str) -> Settings:
     )
 
 
-def _watch(program: Program, settings: Settings, plan: Plan, command: str, kind: str) -> Watched:
+def _watch(program: Program, settings: Settings, plan: Plan, command: str, kind: Kind) -> Watched:
     cpus, memory = cpu_facts(), memory_facts().available_bytes
     began = time.monotonic()
     folder = Path(settings.folder)
+    is_target = kind == "target"
     with launch.started(program, settings, stdout_to_stderr=plan.to_stderr) as running:
-        keeper = _TimeKeeper(folder, running, settings, hangs=kind == "target")
-        ended = running.wait(keeper.tick)
+        with shown(wanted=is_target) as show:
+            keeper = TimeKeeper(folder, running, settings, hangs=is_target, show=show)
+            ended = running.wait(keeper.tick)
+        if ended.returncode < 0:
+            _clear(running)
     elapsed_s = time.monotonic() - began
-    records, stopping = _records(folder)
-    found = _answers(records, command if kind == "target" else "", plan)
-    failures = _failures(folder, keeper, settings)
-    by_itself = not stopping and not keeper.pressed
+    records, stopping = records_in(folder)
+    ending = Ending(ended, stopping, keeper.hung, keeper.pressed, is_target)
+    found = _answers(records, command if is_target else "", plan)
     report = Report(
         command=command,
-        kind="target" if kind == "target" else "program",
+        kind=kind,
         answers=tuple(answer for _, answer in found),
-        failures=tuple(failures),
+        failures=tuple(failures_of(folder, ending, settings.timeout_s)),
         cpus=cpus,
         memory=memory,
         software=software_facts(),
         elapsed_s=elapsed_s,
-        ended=_ended(stopping, keeper, ended),
-        exit_code=ended.returncode if by_itself and kind == "program" else None,
+        ended="" if is_target else ending.text(),
+        exit_code=ended.returncode if ending.by_itself and not is_target else None,
     )
-    return Watched(report, ended, tuple(found))
+    return Watched(report, ending, tuple(found))
+
+
+def _clear(running: launch.Running) -> None:
+    """A program that a signal has ended takes its workers along."""
+    running.stop(0)
+    running.wait()
 
 
 def _answers(records: list[SiteRecord], target: str, plan: Plan) -> list[tuple[SiteRecord, Answer]]:
@@ -155,109 +158,3 @@ def _source(file: str) -> str:
         return Path(file).read_text(encoding="utf-8")
     except (OSError, ValueError):
         return ""
-
-
-def _records(folder: Path) -> tuple[list[SiteRecord], str]:
-    """What the process that leads has seen, and why it stopped the program."""
-    records: list[SiteRecord] = []
-    stopping = ""
-    for path in sorted(folder.glob("sites-*.json")):
-        try:
-            found, told = from_json(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        if told["leads"]:
-            records += found
-            stopping = stopping or told["stopping"]
-    return records, stopping
-
-
-def _failures(folder: Path, keeper: _TimeKeeper, settings: Settings) -> list[Failure]:
-    failures = []
-    try:
-        failures.append(Failure(**json.loads((folder / FAILED).read_text(encoding="utf-8"))))
-    except (OSError, ValueError):
-        pass
-    failures += [
-        Failure("raised", None, reason, "watching the program")
-        for reason in failures_in(str(folder))
-    ]
-    if keeper.hung:
-        failures.append(
-            Failure(
-                "hang",
-                None,
-                f"No batch came within {duration(settings.timeout_s)}.",
-                "reading batches",
-                "the data set waits for something that does not come",
-                "--timeout, if batches may take longer",
-            )
-        )
-    return failures
-
-
-def _ended(stopping: str, keeper: _TimeKeeper, ended: launch.Ended) -> str:
-    if stopping:
-        return f"stopped {stopping}" if stopping.startswith("after") else f"stopped: {stopping}"
-    if keeper.hung:
-        return "stopped: no batch came"
-    if keeper.pressed:
-        return "stopped: its time was over"
-    if ended.returncode < 0:
-        return f"ended by signal {-ended.returncode}"
-    return f"ended by itself with exit code {ended.returncode}"
-
-
-class _TimeKeeper:
-    """Ends a program that should have ended by itself."""
-
-    def __init__(
-        self, folder: Path, running: launch.Running, settings: Settings, *, hangs: bool
-    ) -> None:
-        self.hung = self.pressed = False
-        self._folder, self._running, self._settings = folder, running, settings
-        self._hangs = hangs
-        self._began = self._moved = time.monotonic()
-        self._stamp: float | None = None
-
-    def tick(self) -> None:
-        """A few times a second."""
-        if self.pressed or self.hung:
-            return
-        now = time.monotonic()
-        stamp = _newest(self._folder)
-        if stamp != self._stamp:
-            if self._stamp is None and stamp is not None:
-                self._began = now
-            self._stamp, self._moved = stamp, now
-        if (self._folder / "stopped").exists():
-            self._running.stop(STOP_GRACE_S)
-            return
-        seconds = self._settings.seconds or DEFAULT_SECONDS
-        if self._stamp is not None and now - self._began > seconds + OVERTIME_S:
-            self.pressed = True
-            self._running.stop(0)
-        elif self._hangs and now - self._moved > self._settings.timeout_s + STOP_GRACE_S:
-            self.hung = True
-            self._running.stop(0)
-
-
-def _newest(folder: Path) -> float | None:
-    stamps = []
-    for path in folder.glob("sites-*.json"):
-        try:
-            stamps.append(path.stat().st_mtime)
-        except OSError:
-            continue
-    return max(stamps, default=None)
-
-
-def no_loader(report: Report) -> StokerError:
-    """Nothing could be answered: the program made no loader that was iterated."""
-    reasons = "; ".join(failure.what for failure in report.failures)
-    return StokerError(
-        f"'{report.command}' iterated no DataLoader of PyTorch.",
-        doing=f"watching it for {duration(report.elapsed_s)}; it {report.ended}",
-        likely=reasons or "it ended before it loaded, or loads in another way",
-        change="run it with `python` to see whether it loads at all",
-    )

@@ -141,14 +141,24 @@ def _advice(answer: Answer, partial: bool) -> list[str]:
     elif not advice.certain:
         lines.append("It is not certain: rates vary much here, or there was no time for more.")
     if answer.change is None:
-        return [*lines, f"Nothing to gain: keep {_now(answer)}."]
+        return [*lines, _keep(answer)]
     text = answer.change.text
-    lines.append(f"Use {text}" if "=" in text.split()[0] else f"{text[:1].upper()}{text[1:]}")
+    lines.append(
+        f"Use {text}" if "=" in text.partition(" ")[0] else f"{text[:1].upper()}{text[1:]}"
+    )
     if answer.change.after:
         lines.append(f"  {_file(answer)}:{answer.change.line}")
         lines += [f"  - {each.strip()}" for each in answer.change.before.splitlines()]
         lines += [f"  + {each.strip()}" for each in answer.change.after.splitlines()]
     return lines
+
+
+def _keep(answer: Answer) -> str:
+    """One setting alone, in a run that was cut short, is no proof that there is nothing to gain."""
+    uncertain = answer.advice is not None and not answer.advice.certain
+    if uncertain and len(answer.rates) == 1:
+        return f"Keep {_now(answer)} for now: nothing else was measured."
+    return f"Nothing to gain: keep {_now(answer)}."
 
 
 def _now(answer: Answer) -> str:

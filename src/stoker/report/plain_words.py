@@ -68,12 +68,20 @@ def headline(answer: Answer) -> str:
         return "No recommendation: not enough could be measured"
     if answer.nothing_to_gain and answer.loader is not None and answer.loader.automatic:
         return "Leave it as it is: the loader chooses the number by itself"
+    if _nothing_else(answer):
+        return f"Keep {_some(advice.num_workers)} for now: nothing else was measured"
     if answer.nothing_to_gain:
         now = advice.num_workers if answer.loader is None else answer.loader.num_workers
         return f"Keep {_some(now)}: there is nothing to gain"
     if answer.loader is not None and answer.loader.num_workers == advice.num_workers:
         return f"Keep {_some(advice.num_workers)}, and change how they are used"
     return f"Use {_some(advice.num_workers)}"
+
+
+def _nothing_else(answer: Answer) -> bool:
+    """Whether the setting that there is stays only because no other was measured."""
+    uncertain = answer.advice is not None and not answer.advice.certain
+    return answer.nothing_to_gain and uncertain and len(answer.rates) == 1
 
 
 def _some(count: int) -> str:
@@ -86,6 +94,8 @@ def gain_sentence(answer: Answer) -> str:
     if advice is None:
         return ""
     rate = number(advice.batches_per_s)
+    if _nothing_else(answer):
+        return f"Batches come at {rate} a second; whether others are faster is not known."
     if answer.nothing_to_gain:
         return (
             f"This is a good result: at {rate} batches a second, no other setting that was tried "

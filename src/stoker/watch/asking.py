@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stoker.feed.window import Window
 from stoker.tuning.decision import Bounds
@@ -12,10 +12,7 @@ from stoker.tuning.probing import Ask, Prober, Setting
 from stoker.tuning.result import Failure
 from stoker.tuning.wording import workers as workers_of
 from stoker.watch.leading import AHEAD
-
-if TYPE_CHECKING:
-    from stoker.watch.conductor import Conductor
-    from stoker.watch.site import WatchedSite
+from stoker.watch.roles import Conducts, Line
 
 _MOST_FAILURES = 50
 
@@ -34,7 +31,7 @@ class Asking:
         due: Whether the next setting has been named already.
     """
 
-    def __init__(self, site: WatchedSite, own: int, conductor: Conductor) -> None:
+    def __init__(self, site: Line, own: int, conductor: Conducts) -> None:
         self.prober = Prober(own, counts=conductor.settings.counts)
         self.failures: list[Failure] = []
         self._site, self._conductor = site, conductor

@@ -6,12 +6,11 @@ watched ──▶ alone      another iterator of the line has begun since, or St
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-if TYPE_CHECKING:
-    from stoker.watch.site import WatchedSite
+from stoker.watch.roles import Owner
 
 
 class SiteIterator(_BaseDataLoaderIter):
@@ -25,7 +24,7 @@ class SiteIterator(_BaseDataLoaderIter):
         number: Of the site's iterators; only the last one is measured.
     """
 
-    def __init__(self, owner: WatchedSite, loader: Any, number: int, length: int | None) -> None:
+    def __init__(self, owner: Owner, loader: Any, number: int, length: int | None) -> None:
         self._owner, self._watched_loader = owner, loader
         self.number, self.length = number, length
         self.served = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stoker.feed.meter import WAIT_BOUNDS_S
 from stoker.feed.window import Window
@@ -18,12 +18,10 @@ from stoker.tuning.probing import Ask, Setting
 from stoker.tuning.site_record import Seen
 from stoker.watch.kept import size_of
 from stoker.watch.makings import Makings
+from stoker.watch.roles import Epoch
 from stoker.watch.sources import Source
 from stoker.watch.stretches import Stretches
 from stoker.watch.timeline import Timeline
-
-if TYPE_CHECKING:
-    from stoker.watch.iterating import SiteIterator
 
 _SHORT_EPOCH = 3
 """An epoch of fewer times as many batches as workers take in advance has no steady state: it is
@@ -97,7 +95,7 @@ class Measuring:
         self.stretches.spoil_window()
         self._waits.clear()
 
-    def whole(self, source: Source | None, iterator: SiteIterator) -> bool:
+    def whole(self, source: Source | None, iterator: Epoch) -> bool:
         """Whether epochs are too short for a steady state, so that they are measured whole."""
         if source is None or not source.workers:
             return False

@@ -7,13 +7,10 @@ meantime, at a few µs each, so that being watched costs less than 1 % of a step
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
+from stoker.watch.roles import Epoch
 from stoker.watch.sources import Source
 from stoker.watch.stretches import Stretches
-
-if TYPE_CHECKING:
-    from stoker.watch.iterating import SiteIterator
 
 EVERY_S = 0.02
 MOST = 256
@@ -39,13 +36,13 @@ class Quick:
         self._number = 0
         self._workers = False
 
-    def begin(self, iterator: SiteIterator, source: Source, now: float) -> None:
+    def begin(self, iterator: Epoch, source: Source, now: float) -> None:
         """From now on, for a while, nothing but the batches is wanted."""
         self._number, self._workers = iterator.number, source.workers > 0
         self._last = math.inf if iterator.length is None else iterator.length - 1
         self.until_s = now + EVERY_S
 
-    def serves(self, iterator: SiteIterator, now: float) -> bool:
+    def serves(self, iterator: Epoch, now: float) -> bool:
         """Whether the next batch needs no look."""
         return (
             now < self.until_s

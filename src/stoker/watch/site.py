@@ -20,7 +20,7 @@ import threading
 import weakref
 from collections import deque
 from time import perf_counter, thread_time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stoker.feed.window import Window
 from stoker.host.identity import machine_digest
@@ -37,12 +37,10 @@ from stoker.watch.lengths import length_known
 from stoker.watch.looking import SiteLook, loading
 from stoker.watch.measuring import Measuring, Replay
 from stoker.watch.quick import Quick
+from stoker.watch.roles import Conducts
 from stoker.watch.sources import Source
 from stoker.watch.supply import Supply
 from stoker.watch.timeline import Timeline
-
-if TYPE_CHECKING:
-    from stoker.watch.conductor import Conductor
 
 _KEPT_STARTS = 200
 _COUNTING_S = 5.0
@@ -66,7 +64,7 @@ class WatchedSite:
         cut_at: The batch before which this epoch will be ended; None where it will not.
     """
 
-    def __init__(self, name: str, site: Site, loader: Any, conductor: Conductor) -> None:
+    def __init__(self, name: str, site: Site, loader: Any, conductor: Conducts) -> None:
         self.name, self.site = name, site
         self.made = self.epochs = self.ended = self.total = 0
         self.cut_at: int | None = None

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stoker.tuning.probing import Ask
 from stoker.tuning.target import summary_of
 from stoker.watch.asking import Asking
-from stoker.watch.iterating import SiteIterator
 from stoker.watch.looking import SiteLook
 from stoker.watch.measuring import Measuring
+from stoker.watch.roles import Conducts, Epoch
 from stoker.watch.sources import PATIENCE_S, Source
-
-if TYPE_CHECKING:
-    from stoker.watch.conductor import Conductor
 
 
 class Supply:
@@ -33,7 +30,7 @@ class Supply:
     """
 
     def __init__(
-        self, conductor: Conductor, asking: Asking, measuring: Measuring, look_into: SiteLook
+        self, conductor: Conducts, asking: Asking, measuring: Measuring, look_into: SiteLook
     ) -> None:
         self.source: Source | None = None
         self.made_from: Any = None
@@ -43,7 +40,7 @@ class Supply:
         self._measuring, self._look_into = measuring, look_into
         self._fresh_for: Any = None
 
-    def get(self, ask: Ask, iterator: SiteIterator) -> Source | None:
+    def get(self, ask: Ask, iterator: Epoch) -> Source | None:
         """What serves; None where it could not be opened.
 
         Raises:
@@ -65,7 +62,7 @@ class Supply:
             return source is not None
         return ask.fresh and self._fresh_for != (ask.stage, ask.round, ask.setting)
 
-    def open(self, ask: Ask, iterator: SiteIterator) -> Source | None:
+    def open(self, ask: Ask, iterator: Epoch) -> Source | None:
         """As `get`, where there is none."""
         conductor, loader = self._conductor, iterator._watched_loader
         plain, timeout_s = self._asking.is_plain(ask), conductor.settings.timeout_s
@@ -104,13 +101,13 @@ class Supply:
         if source is not None:
             self._measuring.dropped(source)
 
-    def own_of(self, iterator: SiteIterator) -> Any:
+    def own_of(self, iterator: Epoch) -> Any:
         """The program's own iterator that stands where this epoch does; None without one."""
         source = self.source
         mine = source is not None and source.own and self.holder == iterator.number
         return source.iterator if source is not None and mine else None
 
-    def pass_on(self, iterator: SiteIterator, *, stays: bool) -> None:
+    def pass_on(self, iterator: Epoch, *, stays: bool) -> None:
         """A new epoch begins while a source is there.
 
         Args:

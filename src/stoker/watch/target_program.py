@@ -43,6 +43,8 @@ def main() -> None:
             if batches == before:
                 _tell(folder, no_batch(int(loader.num_workers)))
                 sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)  # the command was interrupted, and tells what was seen
     except Exception as error:
         count = int(loader.num_workers)
         _tell(folder, failure_of(error, count, f"after {batches} batches", batches))

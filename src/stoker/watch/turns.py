@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from stoker.watch.leaving import takes_an_end
-
-if TYPE_CHECKING:
-    from stoker.watch.site import WatchedSite
+from stoker.watch.roles import Line
 
 IDLE_S = 2.0
 """A loader that was not asked for so long does not run beside the one that is."""
@@ -42,21 +39,21 @@ class Turns:
 
     def __init__(
         self,
-        sites: Callable[[], Collection[WatchedSite]],
+        sites: Callable[[], Collection[Line]],
         unseen: Callable[[], int],
         clock: Callable[[], float],
     ) -> None:
         self._sites, self._unseen, self._clock = sites, unseen, clock
-        self._measured: WatchedSite | None = None
+        self._measured: Line | None = None
         self._cuts = _Cuts()
         self._beside: set[int] = set()
 
     @property
-    def measured(self) -> WatchedSite | None:
+    def measured(self) -> Line | None:
         """The one whose turn it is."""
         return self._measured
 
-    def comes(self, site: WatchedSite) -> None:
+    def comes(self, site: Line) -> None:
         """The program asks a site for a batch."""
         now = self._measured
         if site.done or now is site:
@@ -66,11 +63,11 @@ class Turns:
         if now is None or now.done or not now.in_epoch or self._rests(now):
             self._measured = site
 
-    def _rests(self, site: WatchedSite) -> bool:
+    def _rests(self, site: Line) -> bool:
         """Whether its epoch was left in the middle: Lightning keeps the iterator of its check."""
         return self._clock() - site.touched_s > IDLE_S
 
-    def cut(self, site: WatchedSite) -> bool:
+    def cut(self, site: Line) -> bool:
         """Whether the rest of this epoch is to be left out; counted when it is."""
         if not (site.done and site.in_epoch and self._others_wait()):
             return False
@@ -79,7 +76,7 @@ class Turns:
         self._note_cut()
         return True
 
-    def enough(self, site: WatchedSite) -> str:
+    def enough(self, site: Line) -> str:
         """Why all is measured that will be; empty where it is not."""
         if not site.done:
             return ""
@@ -91,7 +88,7 @@ class Turns:
             return ""
         return COMES_UP if undone else EVERY
 
-    def _may_cut(self, site: WatchedSite) -> bool:
+    def _may_cut(self, site: Line) -> bool:
         if site.cut_at is not None or self._comes_beside():
             return False
         cuts, now = self._cuts, self._clock()

@@ -1,0 +1,148 @@
+"""Which setting is recommended, from what was seen of a line, and what it would gain. Pure.
+
+The number comes from the prober. Here it is held against the program's own setting: a gain that
+may be noise is none, and then what there is stays. Where every epoch starts its workers and
+nothing can keep them, rates over whole epochs count.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from stoker.tuning import startup
+from stoker.tuning.answer import Advice, Rate
+from stoker.tuning.compared import SAME, Beside, compare
+from stoker.tuning.costs import parts_of
+from stoker.tuning.grounds import Grounds, reason
+from stoker.tuning.rates import is_plain, plain_seen
+from stoker.tuning.site_record import SiteRecord
+
+WORTH = 1.05
+"""Times by which another setting than the number must be faster to be worth an argument."""
+
+
+def advice_of(record: SiteRecord, rates: Sequence[Rate]) -> Advice | None:
+    """The recommended setting; None where nothing was measured."""
+    plain = [rate for rate in rates if is_plain(rate)]
+    if not plain:
+        return None
+    own = next((rate for rate in plain if rate.own), None)
+    found = next((r for r in plain if r.summary.num_workers == record.chosen), None)
+    chosen = found or max(plain, key=lambda rate: rate.summary.batches_per_s)
+    if starts_count(record):
+        chosen = _over_whole_epochs(record, plain, chosen)
+    moved = chosen is not found
+    if own is not None and _stays(record, own, chosen):
+        chosen, moved = own, False
+    more = _more_in_advance(record, rates, chosen)
+    persistent = startup.arguments_for(starts_of(record, chosen))
+    arguments = (*persistent, *more.arguments) if chosen.summary.num_workers else ()
+    return Advice(
+        num_workers=chosen.summary.num_workers,
+        batches_per_s=chosen.summary.batches_per_s,
+        reason=reason(Grounds(record, plain, chosen, own, over_epochs=starts_count(record))),
+        certain=record.certain and not moved,
+        arguments=arguments,
+        gain=_gain(record, own, chosen, kept=bool(persistent), more=more.ratio),
+    )
+
+
+def starts_count(record: SiteRecord) -> bool:
+    """Whether workers are started for every epoch, and nothing can keep them."""
+    made_anew = record.made > 1 and record.epochs <= record.made
+    return not record.persistent and (record.epochs <= 1 or made_anew)
+
+
+def starts_of(record: SiteRecord, rate: Rate) -> startup.Starts:
+    """How epochs begin with this setting; with the program's own, as they really began."""
+    summary = rate.summary
+    start_s = summary.first_batch_s
+    if rate.own and record.starts_s:
+        start_s = statistics.mean(record.starts_s)
+    length = record.loader.epoch_batches
+    seen = plain_seen(record).get(summary.num_workers, [])
+    return startup.Starts(
+        num_workers=summary.num_workers,
+        made=record.made,
+        epochs=record.epochs,
+        start_s=start_s,
+        epoch_s=length / summary.epoch_batches_per_s if length else None,
+        persistent=record.persistent,
+        method=record.method,
+        first_s=parts_of(summary.num_workers, seen).service_s,
+    )
+
+
+def _over_whole_epochs(record: SiteRecord, plain: Sequence[Rate], chosen: Rate) -> Rate:
+    """The fewest workers within reach of the best, where every epoch starts them."""
+    best = max(plain, key=_whole_per_s)
+    if not compare(record.seen, best, chosen).times(_start(best) / _start(chosen)).faster:
+        return chosen
+    fits = [rate for rate in plain if _whole_per_s(rate) >= (1 - SAME) * _whole_per_s(best)]
+    return min(fits, key=lambda rate: rate.summary.num_workers)
+
+
+def _whole_per_s(rate: Rate) -> float:
+    return rate.summary.epoch_batches_per_s
+
+
+def _start(rate: Rate) -> float:
+    """The share of its rate that is left once workers are started for every epoch."""
+    per_s = rate.summary.batches_per_s
+    return rate.summary.epoch_batches_per_s / per_s if per_s > 0 else 1.0
+
+
+def _stays(record: SiteRecord, own: Rate, chosen: Rate) -> bool:
+    """Whether the program's own number stays: more gain nothing, or fewer lose something."""
+    if own is chosen:
+        return True
+    factor = _start(chosen) / _start(own) if starts_count(record) else 1.0
+    beside = compare(record.seen, chosen, own).times(factor)
+    if chosen.summary.num_workers > own.summary.num_workers:
+        return not beside.faster
+    return beside.slower and beside.ratio < 1 / WORTH
+
+
+@dataclass(frozen=True)
+class _More:
+    """What more batches in advance bring."""
+
+    ratio: float = 1.0
+    arguments: tuple[tuple[str, str], ...] = ()
+
+
+def _more_in_advance(record: SiteRecord, rates: Sequence[Rate], chosen: Rate) -> _More:
+    for rate in rates:
+        same = rate.summary.num_workers == chosen.summary.num_workers
+        if rate.engine != "torch" or not same or rate.prefetch_factor is None:
+            continue
+        beside = compare(record.seen, rate, chosen)
+        if beside.faster and beside.ratio > WORTH:
+            return _More(beside.ratio, (("prefetch_factor", str(rate.prefetch_factor)),))
+    return _More()
+
+
+def _gain(
+    record: SiteRecord, own: Rate | None, chosen: Rate, *, kept: bool, more: float
+) -> float | None:
+    """Rate with all that over the rate now; what may be noise is no gain."""
+    if own is None:
+        return None
+    saved = _kept(record, chosen) if kept else _start(chosen)
+    factor = more * saved / _start(own)
+    if own is chosen:
+        return factor if kept or more > 1 else 1.0
+    beside: Beside = compare(record.seen, chosen, own).times(factor)
+    return beside.ratio if beside.faster or beside.slower else 1.0
+
+
+def _kept(record: SiteRecord, rate: Rate) -> float:
+    """The rate with workers that stay, over the steady rate.
+
+    Whole epochs were measured with their start: without it they are so much shorter.
+    """
+    if rate.summary.method != "epochs":
+        return 1.0
+    return 1 / max(0.05, 1 - starts_of(record, rate).share)
