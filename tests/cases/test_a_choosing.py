@@ -205,7 +205,7 @@ def test_c007_workers_that_wait_for_something_else_are_no_remark(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Two live loaders with more workers than CPUs, whose samples sleep on an idle machine."""
-    monkeypatch.setattr("stoker.workers.clocks.WaitClock.cpu_wait_s", lambda self: 0.0)
+    monkeypatch.setattr("stoker.workers.job.cpu_wait_s", lambda: 0.0)
     caplog.set_level(logging.INFO, "stoker")
     made = [stoker.DataLoader(Slow(48, 0.01, FORK.Semaphore(0)), batch_size=1) for _ in "ab"]
     iterators = [begun(each, 3)[0] for each in made]
