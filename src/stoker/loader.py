@@ -195,6 +195,16 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         return self._account.statistics()
 
     @property
+    def _lasts(self) -> bool:
+        """Whether epochs share a base seed although each has an iterator: persistent workers that
+        were asked for draw none for a second epoch, and so does a number that is chosen.
+        """
+        asked = self.persistent_workers and not isinstance(
+            self.persistent_workers, options.AutoFlag
+        )
+        return self._automatic and asked and self.seed is None
+
+    @property
     def _automatic(self) -> bool:
         return isinstance(vars(self).get("num_workers"), options.AutoWorkers)
 
@@ -213,6 +223,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             length=identity.length,
             begun=account.begun,
             tell=account.tell,
+            lasting=account.lasting if self._lasts else None,
         )
         if self._automatic:
             return self._automatic_iterator(setting)

@@ -49,6 +49,19 @@ _FIRST_TELL_S = 0.25
 
 
 @dataclass
+class Lasting:
+    """The base seed that all epochs of a loader share, as with torch's persistent workers.
+
+    Attributes:
+        base_seed: None before the first epoch.
+        epochs: Epochs begun after the first.
+    """
+
+    base_seed: int | None = None
+    epochs: int = 0
+
+
+@dataclass
 class Setting:
     """What a loader adds to torch's arguments for its iterators.
 
@@ -62,6 +75,7 @@ class Setting:
         begun: Told of the plan of each epoch.
         tell: Lets the outside know how it goes; returns when to do so next, as
             `time.perf_counter` counts.
+        lasting: Where each epoch has an iterator of its own and yet no seed; else None.
     """
 
     private_sampling: bool
@@ -72,6 +86,7 @@ class Setting:
     length: int | None
     begun: Callable[[EpochPlan], None]
     tell: Callable[[], float]
+    lasting: Lasting | None = None
 
 
 class _Iterator(_BaseDataLoaderIter):
@@ -83,12 +98,33 @@ class _Iterator(_BaseDataLoaderIter):
     """
 
     def __init__(self, loader: Any, setting: Setting) -> None:
-        super().__init__(loader)
+        lasting = setting.lasting
+        if lasting is None or lasting.base_seed is None:
+            super().__init__(loader)
+        else:
+            self._go_on(loader)
         self._setting = setting
         self._iterable = self._dataset_kind == _DatasetKind.Iterable
         self._epoch = 0
+        if lasting is not None:
+            self._last(lasting)
         self._tell_at = perf_counter() + _FIRST_TELL_S
         self._draw_seed(loader, first=True)
+
+    def _go_on(self, loader: Any) -> None:
+        """As torch's persistent workers begin another epoch: no seed is drawn for it."""
+        generator = torch.default_generator if loader.generator is None else loader.generator
+        state = generator.get_state()
+        super().__init__(loader)
+        generator.set_state(state)
+        self._sampler_iter = iter(self._index_sampler)
+
+    def _last(self, lasting: Lasting) -> None:
+        if lasting.base_seed is None:
+            lasting.base_seed = int(self._base_seed)
+        else:
+            lasting.epochs += 1
+        self._base_seed, self._epoch = lasting.base_seed, lasting.epochs
 
     def _draw_seed(self, loader: Any, *, first: bool) -> None:
         """Sets the key of the epoch.

@@ -15,6 +15,7 @@ from typing import Any
 
 from stoker.feed.adaptive import AdaptiveFeed
 from stoker.feed.feed import Feed
+from stoker.feed.iteration import Lasting
 from stoker.feed.meter import Meter
 from stoker.feed.room import Room
 from stoker.host.affinity import affinity_finding, mask_now, worker_finding
@@ -61,6 +62,7 @@ class Account:
         draws: What is known about whether samples draw.
         meter: What has happened.
         room: The memory for batches in flight.
+        lasting: The base seed of all epochs, where they share one.
         governor: What chooses the number of workers; None where that is given.
         decisions: What was chosen, in order of time.
         automatic: Whether the number of workers is chosen and not given.
@@ -68,6 +70,7 @@ class Account:
 
     def __init__(self, memory_limit: int | None) -> None:
         self.draws = Draws()
+        self.lasting = Lasting()
         self.meter = Meter()
         self._memory_limit = memory_limit
         self._share: CpuShare | None = None
