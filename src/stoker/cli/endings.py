@@ -16,6 +16,8 @@ from stoker.watch.launch import Ended
 from stoker.watch.parts import failures_in
 from stoker.watch.target_program import FAILED
 
+INTERRUPTED = 130
+"""What the program of a target ends with where it was interrupted."""
 INTERRUPTS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 
 
@@ -46,6 +48,8 @@ class Ending:
     def interrupted_by(self) -> int:
         """The signal with which somebody ended a target; 0 where nobody did."""
         number = -self.ended.returncode
+        if self.is_target and self.by_itself and number == -INTERRUPTED:
+            return int(signal.SIGINT)
         asked = self.is_target and self.by_itself and number > 0
         return number if asked and name_of(number) in INTERRUPTS else 0
 

@@ -54,6 +54,7 @@ class SweepRequest:
     step: str = ""
     step_ms: float = 0.0
     consumer: str = CONSUMER
+    batch_size: int | None = None
 
 
 class Stopped(KeyboardInterrupt):
@@ -84,7 +85,13 @@ def _measure(request: SweepRequest) -> tuple[TuneResult, int]:
     plan = Plan(request.batches, request.seconds)
     with Guardian() as guardian, shown() as show:
         runner = TrialRunner(
-            request.target, plan, request.timeout_s, guardian, request.step, request.step_ms
+            request.target,
+            plan,
+            request.timeout_s,
+            guardian,
+            request.step,
+            request.step_ms,
+            request.batch_size,
         )
         sweep = Sweep(search, runner, time.monotonic, show)
         try:

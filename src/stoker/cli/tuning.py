@@ -86,6 +86,7 @@ def _sweep(request: Request) -> int:
             request.step or "",
             request.step_ms or 0.0,
             _consumer(request),
+            request.batch_size,
         )
     )
 
@@ -165,7 +166,13 @@ def _told(watched: Watched, request: Request) -> int:
     if watched.ending.interrupted_by:
         return 128 + watched.ending.interrupted_by
     answered = any(each.advice for each in report.answers)
-    return 0 if shown and written and answered and not report.failures else 1
+    failed = bool(report.failures) or (report.kind == "target" and _failed(watched))
+    return 0 if shown and written and answered and not failed else 1
+
+
+def _failed(watched: Watched) -> bool:
+    """Whether a setting that was tried made the loader fail."""
+    return any(record.failures for record, _ in watched.found)
 
 
 def _keep(watched: Watched) -> None:

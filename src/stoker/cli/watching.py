@@ -142,8 +142,12 @@ def _clear(running: launch.Running) -> None:
 def _answers(records: list[SiteRecord], target: str, plan: Plan) -> list[tuple[SiteRecord, Answer]]:
     """One for each line, the one that cost most waiting first."""
     found = []
+    named: dict[str, int] = {}
     for record in records:
         name = target or f"{Path(record.site.file).name}:{record.site.line}"
+        named[name] = named.get(name, 0) + 1
+        if named[name] > 1:  # one line may make loaders for several data sets
+            name = f"{name} #{named[name]}"
         answer = answer_of(record, name=name, read_source=_source, whole=plan.trace)
         found.append((record, answer))
     return sorted(found, key=lambda pair: _lost_s(pair[1]), reverse=True)

@@ -158,6 +158,8 @@ def _keep(answer: Answer) -> str:
     uncertain = answer.advice is not None and not answer.advice.certain
     if uncertain and len(answer.rates) == 1:
         return f"Keep {_now(answer)} for now: nothing else was measured."
+    if answer.loader is not None and answer.loader.automatic:
+        return "Nothing to change: the loader chooses its number while it runs."
     return f"Nothing to gain: keep {_now(answer)}."
 
 

@@ -8,6 +8,8 @@ from stoker.tuning.answer import Answer, LimitKind
 from stoker.tuning.wording import count_of, number, percent, times, workers
 
 SAME = 1.02
+LESS = 0.9
+"""Of the gain over a whole epoch: a steady rate that gains less is told beside it."""
 """A gain below this is none that anybody would notice."""
 
 LIMITS: dict[LimitKind, tuple[str, str]] = {
@@ -105,6 +107,11 @@ def gain_sentence(answer: Answer) -> str:
         return f"Batches then come at {rate} a second."
     if advice.gain < SAME:
         return f"Batches come no faster than now ({rate} a second), but with less effort."
+    if now and advice.batches_per_s / now < LESS * advice.gain:
+        return (
+            f"An epoch is then over {times(advice.gain)} as fast, with what starting workers "
+            f"takes; once running, batches come at {rate} a second instead of {number(now)}."
+        )
     told = f"Batches then come {times(advice.gain)} as fast"
     return f"{told}: {rate} a second instead of {number(now)}." if now else f"{told}."
 

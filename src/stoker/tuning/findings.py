@@ -125,11 +125,19 @@ def _remarks(record: SiteRecord, rates: Sequence[Rate], parts: Parts | None) -> 
         told += startup.remarks(starts_of(record, own), plain)
     told += [_stokers(record, rate, rates) for rate in rates if rate.engine == "stoker"]
     if record.shards is False:
-        told.append(
-            "the iterable data set does not ask which worker it is in (get_worker_info): with "
-            "more than one, each would read all of it, so more than one was not tried"
-        )
+        told.append(_unshared(record.own))
     return told + _failures(record)
+
+
+def _unshared(own: int) -> str:
+    """What an iterable data set does that does not share itself out."""
+    told = "the iterable data set does not ask which worker it is in (get_worker_info): "
+    if own > 1:
+        return (
+            f"{told}each of the {own} workers of now reads all of it, so every sample comes {own} "
+            f"times; share it out among them, or use one"
+        )
+    return f"{told}with more than one, each would read all of it, so more than one was not tried"
 
 
 def _stokers(record: SiteRecord, rate: Rate, rates: Sequence[Rate]) -> str:

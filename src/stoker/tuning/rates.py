@@ -23,9 +23,22 @@ def rates_of(record: SiteRecord) -> tuple[Rate, ...]:
     return tuple(sorted(rates, key=_order))
 
 
+WARMING, LEAST_STEP_S = 2.0, 0.001
+"""Times by which a step that is warming up is longer, and a step too short to tell."""
+
+
 def telling(seen: Sequence[Seen]) -> list[Seen]:
-    """The stretches that say anything: a few have no batch, or times that can't be."""
-    return [each for each in seen if _tells(each)]
+    """The stretches that say anything: a few have no batch, or times that can't be.
+
+    A program's first steps may take many times as long as later ones (kernels are chosen, memory
+    is touched for the first time): stretches of the own setting with such steps are left out.
+    """
+    found = [each for each in seen if _tells(each)]
+    steps = [each.window.away_each_s for each in found if each.stage == "own"]
+    if not steps:
+        return found
+    most_s = WARMING * max(min(steps), LEAST_STEP_S)
+    return [each for each in found if each.stage != "own" or each.window.away_each_s <= most_s]
 
 
 def _tells(seen: Seen) -> bool:

@@ -61,6 +61,7 @@ class TrialRunner:
         guardian: Ends a trial when this process dies.
         step: A function that is called with each batch, as a target names it; empty for none.
         step_ms: Milliseconds that the consumer takes for a batch where there is none.
+        batch_size: For a target that is a data set; None where one is not welcome.
     """
 
     target: str
@@ -69,6 +70,7 @@ class TrialRunner:
     guardian: Guardian
     step: str = ""
     step_ms: float = 0.0
+    batch_size: int | None = None
 
     def __call__(self, trial: Trial, progress: Progress) -> Outcome:
         """Run one trial; blocks until it has ended and nothing of it is left.
@@ -83,6 +85,7 @@ class TrialRunner:
             "seed": trial.repeat,
             "batches": self.plan.batches,
             "seconds": self.plan.seconds,
+            "batch_size": self.batch_size,
             "step": self.step,
             "step_ms": self.step_ms,
         }

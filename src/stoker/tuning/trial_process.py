@@ -62,7 +62,7 @@ def main() -> None:
     warnings.filterwarnings("ignore", message="This DataLoader will create")
     count: int = request["num_workers"]
     try:
-        loader = load(request["target"], request["seed"])
+        loader = load(request["target"], request["seed"], batch_size=request["batch_size"])
         step = step_of(request["step"], request["step_ms"])
     except TargetError as error:
         channel.send("failed", failure=asdict(target_failure(error)))

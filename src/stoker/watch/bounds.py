@@ -13,6 +13,8 @@ from stoker.tuning.wording import workers as workers_of
 from stoker.watch.looking import shares
 
 _WORKERS_PER_CPU, _FEWEST_CAP, _LARGEST_CAP = 4, 32, 128
+_FRESH_PER_CPU, _FEWEST_FRESH = 2, 4
+"""Fresh interpreters take seconds of CPU time each to come up: many would outlast the run."""
 _MEMORY_SHARE = 0.5
 _FORKED_BYTES, _FRESH_BYTES = 64 * 1024 * 1024, 256 * 1024 * 1024
 _DESCRIPTORS_A_WORKER, _DESCRIPTORS_LEFT_ALONE = 8, 64
@@ -105,6 +107,8 @@ class Allowed:
 def _most(share: CpuShare, method: str) -> tuple[int, str]:
     own = min(max(_WORKERS_PER_CPU * int(share.cpus.value), _FEWEST_CAP), _LARGEST_CAP)
     memory, limits = memory_facts().available_bytes, limit_facts()
+    if method != "fork":
+        own = min(own, max(_FEWEST_FRESH, _FRESH_PER_CPU * int(share.cpus.value)))
     each = _FORKED_BYTES if method == "fork" else _FRESH_BYTES
     by_memory = int(memory.value * _MEMORY_SHARE / share.ranks.value // each)
     caps = [

@@ -4,10 +4,13 @@ over, until it is stopped from within. It is watched as every other program is.
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import json
 import os
+import signal
 import sys
+import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,7 @@ from stoker.watch.settings import Settings
 
 FAILED = "target-failed.json"
 SEED = 0
+INSIST_S = 1.0
 
 
 def main() -> None:
@@ -34,6 +38,7 @@ def main() -> None:
         _tell(folder, target_failure(error))
         sys.exit(1)
     batches = 0
+    signal.signal(signal.SIGINT, _interrupted)
     try:
         while True:
             before = batches
@@ -44,11 +49,27 @@ def main() -> None:
                 _tell(folder, no_batch(int(loader.num_workers)))
                 sys.exit(1)
     except KeyboardInterrupt:
+        _ending.set()
         sys.exit(130)  # the command was interrupted, and tells what was seen
     except Exception as error:
         count = int(loader.num_workers)
         _tell(folder, failure_of(error, count, f"after {batches} batches", batches))
         sys.exit(1)
+
+
+_ending = threading.Event()
+
+
+def _interrupted(number: int, frame: object) -> None:
+    """Python loses an interrupt that comes while it forks: it is repeated until it is heeded."""
+    if not _ending.is_set():
+        threading.Thread(target=_insist, daemon=True).start()
+        raise KeyboardInterrupt
+
+
+def _insist() -> None:
+    if not _ending.wait(INSIST_S):
+        _thread.interrupt_main()
 
 
 def _tell(folder: str, failure: Failure) -> None:
