@@ -106,7 +106,7 @@ class Turns:
         """Whether there are loaders without an answer, and none of them runs now."""
         now = self._clock()
         undone = [each for each in self._sites() if not each.done]
-        if any(now - each.touched_s <= IDLE_S for each in undone):
+        if any(each.in_epoch and now - each.touched_s <= IDLE_S for each in undone):
             return False
         return bool(undone or self._unseen())
 
