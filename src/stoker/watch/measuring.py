@@ -86,7 +86,9 @@ class Measuring:
         self._steady_at = source.served + source.workers
 
     def goes_on(self, source: Source) -> None:
-        """It serves the next epoch, too."""
+        """It serves the next epoch, too: what its workers have ready by then tells nothing."""
+        if not source.workers:
+            return
         self._steady_at = source.served + source.outstanding + source.workers
         self.spoil()
 
