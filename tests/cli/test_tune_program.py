@@ -237,9 +237,9 @@ def test_stokers_own_loader_is_measured_too(tmp_path: Path, form: str) -> None:
     workers = "1" if form == "fixed" else '"auto"'
     body = f"""
 import stoker
-loader = stoker.DataLoader(Items(200), batch_size=4, num_workers={workers})
+loader = stoker.DataLoader(Items(2000), batch_size=4, num_workers={workers})
 while True:
-    assert sum(1 for _ in loader) == 50
+    assert sum(1 for _ in loader) == 500
 """
     code, result, err = tuned(tmp_path, body, "--seconds", "15")
     assert code == 0, err
