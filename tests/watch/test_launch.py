@@ -260,7 +260,7 @@ def _words(process: psutil.Process) -> list[str]:
 
 @posix
 def test_what_outlives_a_stopped_program_is_ended_too(here: Here, temporary: Path) -> None:
-    source = STUBBORN.rpartition("time.sleep(600)")[0] + "time.sleep(0.6)"
+    source = STUBBORN.rpartition("time.sleep(600)")[0] + "time.sleep(6)"
     ended = here.run(source, lambda running: here.is_ready() and running.stop(30))
     assert ended.returncode == 0
 
