@@ -37,8 +37,6 @@ SEARCH_WINDOWS = 40
 SEARCH_PATIENCE = 3
 """Windows after which a rate is known well enough to go on: what comes close is compared in
 rounds afterwards."""
-MAIN_S = 0.4
-"""The main process is measured for so long before workers are: first batches are slow."""
 LIMIT_S, LIMIT_BATCHES, LONGEST_S = 15.0, 25, 40.0
 """Seconds of measuring after which the best so far has to do, and batches for which there is
 more time, up to the third."""
