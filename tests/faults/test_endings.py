@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -27,8 +29,15 @@ from tests.faults.scripts import are_gone, is_gone, program, run
 
 FORK = multiprocessing.get_context("fork")
 WITHIN_S = 1.0
-PROGRAM_WITHIN_S = 1.5
-"""The second, and what the interpreter and torch take to unload on a busy machine."""
+
+
+@functools.cache
+def program_within_s() -> float:
+    """The second, and what the interpreter and torch take to unload here: a second where busy."""
+    source = 'list(stoker.DataLoader(Numbers(3))); say("ready")'
+    with tempfile.TemporaryDirectory() as folder, program(Path(folder), source) as running:
+        running.wait_for("ready")
+        return WITHIN_S + running.end()[2]
 
 
 class Busy(Plain):
@@ -215,7 +224,7 @@ def assert_interrupted(code: int, error: str, took: float) -> None:
     assert code in (-signal.SIGINT, 130)
     assert error.count("Traceback") == 1, error
     assert error.rstrip().endswith("KeyboardInterrupt")
-    assert took < PROGRAM_WITHIN_S
+    assert took < program_within_s()
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -282,7 +291,7 @@ def test_ctrl_c_is_left_to_a_program_that_handles_it(tmp_path: Path) -> None:
         running.wait_for("caught")
         code, error, took = running.end()
     assert (code, error) == (0, "")
-    assert took < PROGRAM_WITHIN_S
+    assert took < program_within_s()
 
 
 @pytest.mark.parametrize(
@@ -307,7 +316,7 @@ def test_a_program_that_ends_with_a_live_iterator(tmp_path: Path, options: str) 
         pids = [int(pid) for pid in running.wait_for("pids").split()]
         code, error, took = running.end()
     assert (code, error) == (0, "")
-    assert took < PROGRAM_WITHIN_S
+    assert took < program_within_s()
     assert are_gone(pids, 0.1)
 
 
@@ -331,7 +340,7 @@ def test_a_program_that_exits_in_the_loop(tmp_path: Path, ending: str) -> None:
         pids = [int(pid) for pid in running.wait_for("pids").split()]
         code, error, took = running.end()
     assert (code, error) == (3, "")
-    assert took < PROGRAM_WITHIN_S
+    assert took < program_within_s()
     assert are_gone(pids, 2.0)
 
 

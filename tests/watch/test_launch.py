@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -230,6 +231,28 @@ def test_ticks_come_while_it_runs(here: Here) -> None:
     ticks: list[float] = []
     here.run("import time; time.sleep(1)", lambda running: ticks.append(time.monotonic()))
     assert 2 <= len(ticks) <= 8
+
+
+@posix
+def test_it_waits_beside_other_threads_and_a_timer_of_this_process(here: Here) -> None:
+    """A signal to this process goes to any thread that does not block it."""
+    rang: list[int] = []
+    ticks: list[float] = []
+    over = threading.Event()
+    other = threading.Thread(target=over.wait)
+    other.start()
+    handler = signal.signal(signal.SIGALRM, lambda number, frame: rang.append(number))
+    timer = signal.setitimer(signal.ITIMER_REAL, 60)
+    try:
+        here.run("import time; time.sleep(0.6)", lambda running: ticks.append(time.monotonic()))
+        assert signal.getitimer(signal.ITIMER_REAL)[0] > 0
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, *timer)
+        signal.signal(signal.SIGALRM, handler)
+        over.set()
+        other.join()
+    assert rang == []
+    assert len(ticks) >= 2
 
 
 def test_a_program_that_ends_by_itself_in_time_is_not_killed(here: Here) -> None:

@@ -6,8 +6,8 @@ the command alone it passes on.
 
 `Blocked` (Linux, BSD): the signals are blocked before the program starts, so none is lost in
 between, and are waited for one by one; the kernel says of each whether it came from the
-terminal. A timer's signal ends each wait in time. Assumes that the command has no thread that
-was started before, and no use for SIGALRM.
+terminal. A thread's signal to the waiting one ends each wait in time: a timer's would go to
+any thread that does not block it. Assumes that the command has no use for SIGURG.
 `Handled` (macOS, Windows): handlers; what the terminal may have sent is not passed on.
 """
 
@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -36,15 +37,16 @@ class Blocked:
     """Signals are waited for. A context manager, for the main thread."""
 
     def __init__(self) -> None:
-        self._own = {signal.SIGCHLD, signal.SIGALRM}
+        self._own = {signal.SIGCHLD, signal.SIGURG}
         self._wanted = self._own | _numbers(_PASSED_ON)
         self._before: Any = None
+        self._waker: threading.Thread | None = None
+        self._over = threading.Event()
 
     def __enter__(self) -> Blocked:
         if signal.getsignal(signal.SIGCHLD) == signal.SIG_IGN:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # or the exit code is lost
         self._before = signal.pthread_sigmask(signal.SIG_BLOCK, self._wanted)
-        signal.setitimer(signal.ITIMER_REAL, WAKE_S, WAKE_S)
         return self
 
     @property
@@ -55,11 +57,20 @@ class Blocked:
 
     def next(self) -> int | None:
         """A signal to pass on; None after `WAKE_S`, or when the program may have ended."""
+        if self._waker is None:  # only now: a process with threads had better not fork
+            self._waker = threading.Thread(
+                target=self._wake, args=(threading.get_ident(),), name="stoker-waker", daemon=True
+            )
+            self._waker.start()
         # Not sigtimedwait: stopped and continued, CPython's tells of a signal that wasn't.
         found = signal.sigwaitinfo(self._wanted)
         if found.si_signo in self._own or found.si_code > 0:
             return None
         return int(found.si_signo)
+
+    def _wake(self, waiting: int) -> None:
+        while not self._over.wait(WAKE_S):
+            signal.pthread_kill(waiting, signal.SIGURG)
 
     def __exit__(
         self,
@@ -67,7 +78,9 @@ class Blocked:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        self._over.set()
+        if self._waker is not None:
+            self._waker.join()
         while signal.sigtimedwait(self._own, 0) is not None:
             pass
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
