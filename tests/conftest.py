@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import tempfile
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -54,6 +56,13 @@ def _accelerator_is_awake() -> None:
     """Opens an accelerator's descriptors before the first test is looked at."""
     if torch.accelerator.is_available():
         torch.zeros(1, device=torch.accelerator.current_accelerator())
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A temporary folder for programs; torch's sockets in it may have names of 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="t-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(autouse=True)

@@ -57,10 +57,9 @@ class Ended:
 class Folder:
     """Where scripts are written and run."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, temporary: Path) -> None:
         self.path = path
-        self.temporary = path / "temporary"
-        self.temporary.mkdir()
+        self.temporary = temporary
 
     def write(self, source: str, name: str = "train.py") -> str:
         (self.path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -98,8 +97,8 @@ class Folder:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    return Folder(tmp_path)
+def folder(tmp_path: Path, short_path: Path) -> Folder:
+    return Folder(tmp_path, short_path)
 
 
 def test_a_program_cannot_tell_the_difference(folder: Folder) -> None:

@@ -230,7 +230,11 @@ class TestIterables:
         [reason] = reasons(made)
         assert "its batches depend on how many there are" in reason
 
-    @pytest.mark.parametrize("options", [{"worker_init_fn": _nothing}, {"timeout": 60}], ids=str)
+    @pytest.mark.parametrize(
+        "options",
+        [{"worker_init_fn": _nothing}, {"timeout": 60}],
+        ids=["worker_init_fn", "timeout"],
+    )
     def test_one_worker_does_where_something_needs_it(
         self, dataset: Any, options: dict[str, Any]
     ) -> None:
