@@ -19,6 +19,14 @@ settings.register_profile("stoker", max_examples=50, deadline=None, derandomize=
 settings.load_profile("stoker")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--part",
+        choices=["side-by-side", "alone"],
+        help="only tests that may run beside others, most of which wait; or only the others",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "leaks_allowed(reason): what this test leaves behind is not looked for"
@@ -99,8 +107,22 @@ _SLOW_FILES = {
 }
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+# Programs that are started, and mostly wait: several at a time take a fraction of the time.
+_SIDE_BY_SIDE = {"cli", "examples", "watch"}
+_SIDE_BY_SIDE_FILES = {"test_a_tuning.py", "test_p_starting.py", "test_y_tuning.py"}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What starts whole programs, or waits for them to end, is not for all day."""
     for item in items:
         if item.path.parent.name in _SLOW_FOLDERS or item.path.name in _SLOW_FILES:
             item.add_marker(pytest.mark.slow)
+    part = config.getoption("part")
+    if part is None:
+        return
+    kept: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    for item in items:
+        beside = item.path.parent.name in _SIDE_BY_SIDE or item.path.name in _SIDE_BY_SIDE_FILES
+        kept[beside == (part == "side-by-side")].append(item)
+    items[:] = kept[True]
+    config.hook.pytest_deselected(items=kept[False])

@@ -74,7 +74,7 @@ while True:
             pass
     {caught}
 """
-    code, result, err = tuned(tmp_path, body, "--steps", "1500")
+    code, result, err = tuned(tmp_path, body, "--steps", "1500", "--seconds", "8")
     assert code == 0, err
     assert len(result["loaders"]) == 1
 
