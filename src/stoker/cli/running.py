@@ -18,6 +18,7 @@ from stoker.watch.parts import failures_in, served_in
 from stoker.watch.program import Program
 from stoker.watch.served import Outcome
 from stoker.watch.settings import Settings
+from stoker.watch.signals import ignore_ctrl_c
 
 
 @dataclass(frozen=True)
@@ -57,6 +58,7 @@ def _run(program: Program, request: Request) -> tuple[launch.Ended, Outcome]:
         to_stderr = request.json_path == STDOUT
         with launch.started(program, settings, stdout_to_stderr=to_stderr) as running:
             ended = running.wait()
+            ignore_ctrl_c()
         outcome = Outcome(
             command=program.command,
             returncode=ended.returncode,

@@ -109,14 +109,13 @@ def _lives(owner: dict[str, object]) -> bool:
         started = psutil.Process(int(str(owner["pid"]))).create_time()
     except psutil.NoSuchProcess:
         return False
-    return abs(started - float(str(owner["started"]))) < SAME_START_S
+    return bool(abs(started - float(str(owner["started"]))) < SAME_START_S)
 
 
 def _is_used(folder: Path) -> bool:
     """Whether a process runs that was started with this folder; tens of milliseconds."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
-            told = str(process.environ().get(VARIABLE, ""))
-            if folder.name in told:
+            if folder.name in str(process.environ().get(VARIABLE, "")):
                 return True
     return False
