@@ -129,6 +129,15 @@ def test_two_results_in_one_place_are_refused(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_list_of_commands_cuts_no_line(
+    stoker: Stoker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "80")
+        assert stoker("--help") == 0
+    assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
+
+
 def test_no_target_and_no_such_command_are_2(stoker: Stoker) -> None:
     assert stoker("tune") == 2
     assert stoker("tuna") == 2

@@ -101,7 +101,7 @@ def command(
     html_path: str | None,
     trace_path: str | None,
 ) -> int:
-    """Measure loaders and recommend a number of workers, with the reason.
+    """Say how many workers the loaders should have.
 
     PROGRAM is a training script (train.py), a module (-m package.module) or a command
     (torchrun), with its arguments. It runs as it is, until every DataLoader that it iterates

@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,11 @@ from stoker.watch.settings import Settings
 FAILED = "target-failed.json"
 SEED = 0
 INSIST_S = 1.0
+NOT_SAID = (
+    "This DataLoader will create",
+    "'pin_memory' argument is set as true but no accelerator",
+)
+"""Warnings of PyTorch's: more workers than CPUs are tried on purpose, and again for each epoch."""
 
 
 def main() -> None:
@@ -38,6 +44,8 @@ def main() -> None:
     except TargetError as error:
         _tell(folder, target_failure(error))
         sys.exit(1)
+    for message in NOT_SAID:
+        warnings.filterwarnings("ignore", message=message)
     batches = 0
     signal.signal(signal.SIGINT, _interrupted)
     try:
