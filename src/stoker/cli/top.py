@@ -23,8 +23,8 @@ INTERVAL_S = 1.0
 def command(pid: int | None, interval: float, once: bool, as_json: bool) -> int:
     """Show every running Stoker loader of this user.
 
-    With PID, those of that process. The loaders are not slowed by it. Ctrl-C ends it. Without a terminal it looks once,
-    unless it prints JSON.
+    With PID, those of that process. The loaders are not slowed by it. Ctrl-C ends it.
+    Without a terminal it looks once, unless it prints JSON.
     """
     try:
         from stoker.cli.live import watch
