@@ -82,10 +82,6 @@ class TargetError(StokerError):
     """What ``stoker tune`` was pointed at is not a loader that can be measured."""
 
 
-class TrialError(StokerError):
-    """A trial of ``stoker tune`` ended without a measurement."""
-
-
 class ProgramError(StokerError):
     """The program that was to be run can't be found or started."""
 

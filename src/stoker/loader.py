@@ -23,6 +23,7 @@ from torch.utils.data.dataloader import _InfiniteConstantSampler
 from stoker import options
 from stoker.feed.adaptive import AdaptiveFeed
 from stoker.feed.iteration import AutoIterator, InlineIterator, Setting, WorkerIterator
+from stoker.host.interrupts import undisturbed
 from stoker.tuning.account import Account
 from stoker.tuning.governor import Least
 from stoker.tuning.snapshot import Identity
@@ -294,7 +295,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def _take(self, account: Account) -> None:
         self._account = account
         # Its workers end with the loader, and not when garbage is collected next.
-        weakref.finalize(self, account.drop_spare).atexit = False
+        weakref.finalize(self, undisturbed, account.drop_spare).atexit = False
 
     @property
     def _index_sampler(self) -> Any:

@@ -375,6 +375,37 @@ for number, batch in enumerate(loader):
     assert list(folder.temporary.glob("stoker-*")) == []
 
 
+def test_ctrl_c_again_and_again_prints_nothing_of_stokers(folder: Folder) -> None:
+    """The program ends in the middle of it; the command tells its summary and ends alike."""
+    script = folder.write(
+        DATA
+        + """
+import os, signal, time
+came = []
+signal.signal(signal.SIGINT, lambda number, frame: came.append(1))
+list(DataLoader(Items(), batch_size=4))
+open("ready", "w").close()
+while len(came) < 5:
+    time.sleep(0.01)
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+"""
+    )
+    with folder.start("-m", "stoker", "run", script) as process:
+        deadline = time.monotonic() + 60
+        while not (folder.path / "ready").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        while process.poll() is None:
+            assert time.monotonic() < deadline
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.005)
+        out, err = process.communicate(timeout=60)
+    told = Ended(process.returncode, out, err.decode())
+    assert told.code == 0
+    assert told.err.splitlines() == told.summary
+    assert list(folder.temporary.glob("stoker-*")) == []
+
+
 def test_a_program_killed_at_once_is_told_of(folder: Folder) -> None:
     source = "list(DataLoader(Items(), batch_size=4))\nimport os\nos.kill(os.getpid(), 9)"
     ended = folder.run(folder.write(DATA + source))

@@ -20,6 +20,7 @@ from stoker.tuning.findings import answer_of
 from stoker.tuning.fresh import program_of
 from stoker.tuning.site_record import SiteRecord
 from stoker.watch import launch
+from stoker.watch.folder import run_folder
 from stoker.watch.program import Program
 from stoker.watch.settings import Settings
 
@@ -64,7 +65,7 @@ def watch_program(program: Program, plan: Plan) -> Watched:
     Raises:
         StokerError: It could not be started.
     """
-    with launch.run_folder() as folder:
+    with run_folder() as folder:
         settings = _settings(folder, plan, "the program's own step")
         return _watch(program, settings, plan, program.command, "program")
 
@@ -84,7 +85,7 @@ def watch_target(target: str, request: dict[str, object], plan: Plan, consumer: 
         program_of("stoker.watch.target_program"),
         json.dumps({"target": target, **request}),
     )
-    with launch.run_folder() as folder:
+    with run_folder() as folder:
         settings = _settings(folder, plan, consumer)
         return _watch(Program((target,), argv), settings, plan, target, "target")
 

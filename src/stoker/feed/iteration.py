@@ -32,6 +32,7 @@ from stoker.feed.feed import Feed
 from stoker.feed.meter import Meter
 from stoker.feed.pinning import Pinner
 from stoker.feed.room import Room
+from stoker.host.interrupts import undisturbed
 from stoker.order.epoch import EpochPlan, PrivateSampling
 from stoker.order.keys import EpochKey
 from stoker.transport.arena import PrivateArena, check_size
@@ -149,7 +150,7 @@ class _Iterator(_BaseDataLoaderIter):
         )
         plan.hold_first()
         self._setting.begun(plan)
-        self._leave = weakref.finalize(self, plan.leave)
+        self._leave = weakref.finalize(self, undisturbed, plan.leave)
         self._leave.atexit = False
         self._plan = plan
         return plan
@@ -383,7 +384,7 @@ class AutoIterator(_WithWorkers):
         self._feed = spare or AdaptiveFeed(governor, setting.meter)
         pin = functools.partial(pin_memory, device=self._pin_memory_device)
         self._over = False
-        self._close = weakref.finalize(self, done, self._feed)
+        self._close = weakref.finalize(self, undisturbed, done, self._feed)
         self._close.atexit = False
         adaptive = governor.least == 0
         self._feed.begin_epoch(

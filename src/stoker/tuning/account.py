@@ -19,6 +19,7 @@ from stoker.feed.iteration import Lasting
 from stoker.feed.meter import Meter
 from stoker.feed.room import Room
 from stoker.host.affinity import affinity_finding, mask_now, worker_finding
+from stoker.host.interrupts import undisturbed
 from stoker.host.memory import memory_facts
 from stoker.host.ranks import CpuShare, cpu_share
 from stoker.order.epoch import EpochPlan
@@ -88,7 +89,7 @@ class Account:
         self._warned: set[str] = set()
         self._thread = threading.get_ident()
         self._key = next(_KEYS)
-        weakref.finalize(self, _end, self._key)
+        weakref.finalize(self, undisturbed, _end, self._key)
 
     @property
     def share(self) -> CpuShare:

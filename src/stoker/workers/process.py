@@ -37,6 +37,7 @@ from pickle import PicklingError
 from typing import Any, NamedTuple
 
 from stoker.errors import TransportError
+from stoker.host.interrupts import undisturbed
 from stoker.order.epoch import Task
 from stoker.transport.arena import LentSlots, Shipment
 from stoker.workers.accounting import FreeSlots
@@ -172,9 +173,8 @@ class ProcessPool:
         self.processes: list[Any] = []
         self._connections: list[Connection] = []
         self._waiter = Waiter()
-        self.close = weakref.finalize(
-            self, stop_all, self.processes, self._connections, self._waiter, os.getpid()
-        )
+        owned = self.processes, self._connections, self._waiter, os.getpid()
+        self.close = weakref.finalize(self, undisturbed, stop_all, *owned)
         _EVERY_POOL.add(self)
         self._kept_limit = kept_limit
         self._members: dict[int, _Member] = {}
