@@ -68,6 +68,7 @@ PURE = [
     "tuning/model.py",
     "tuning/noise.py",
     "tuning/of_sweep.py",
+    "tuning/off_cpu.py",
     "tuning/pattern.py",
     "tuning/probing.py",
     "tuning/rates.py",
