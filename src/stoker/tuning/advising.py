@@ -16,7 +16,7 @@ from stoker.tuning.answer import Advice, Rate
 from stoker.tuning.compared import SAME, Beside, compare
 from stoker.tuning.costs import parts_of
 from stoker.tuning.grounds import Grounds, reason
-from stoker.tuning.rates import is_plain, plain_seen
+from stoker.tuning.rates import is_plain, only_early, plain_seen
 from stoker.tuning.site_record import SiteRecord
 
 WORTH = 1.05
@@ -43,7 +43,7 @@ def advice_of(record: SiteRecord, rates: Sequence[Rate]) -> Advice | None:
         num_workers=chosen.summary.num_workers,
         batches_per_s=chosen.summary.batches_per_s,
         reason=reason(Grounds(record, plain, chosen, own, over_epochs=starts_count(record))),
-        certain=record.certain and not moved,
+        certain=record.certain and not moved and not (own and only_early(record)),
         arguments=arguments,
         gain=_gain(record, own, chosen, kept=bool(persistent), more=more.ratio),
     )

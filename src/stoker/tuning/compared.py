@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stoker.tuning.answer import Rate
+from stoker.tuning.asks import IN_TURN
 from stoker.tuning.noise import doubt
 from stoker.tuning.probing import Setting
 from stoker.tuning.site_record import Seen
@@ -83,8 +84,8 @@ def _pairs(seen: Sequence[Seen], one: Setting, other: Setting) -> list[float]:
     for each in seen:
         if each.setting not in rounds:
             continue
-        if each.stage == "confirm":
-            rounds[each.setting][each.stage, each.round] = each.window.rate_per_s
+        if each.stage in IN_TURN:
+            rounds[each.setting]["in turn", each.round] = each.window.rate_per_s
         elif each.stage == "extras":
             rounds[each.setting][each.stage, turns[each.setting]] = each.window.rate_per_s
             turns[each.setting] += 1

@@ -18,10 +18,10 @@ from stoker.tuning.dearest import merge
 from stoker.tuning.excerpt import excerpt
 from stoker.tuning.limits import limit_of
 from stoker.tuning.pattern import every_nth, starved
-from stoker.tuning.rates import bound_of, is_plain, plain_seen, rates_of, telling
+from stoker.tuning.rates import bound_of, is_plain, only_early, plain_seen, rates_of, telling
 from stoker.tuning.site_record import SiteRecord
 from stoker.tuning.situation import Situation
-from stoker.tuning.wording import number, times, workers
+from stoker.tuning.wording import duration, number, times, workers
 
 ANOTHER_LOADER = 1.05
 """Times by which Stoker's loader must be faster to be told as a way to go."""
@@ -124,9 +124,21 @@ def _remarks(record: SiteRecord, rates: Sequence[Rate], parts: Parts | None) -> 
         plain = [rate.summary for rate in rates if is_plain(rate)]
         told += startup.remarks(starts_of(record, own), plain)
     told += [_stokers(record, rate, rates) for rate in rates if rate.engine == "stoker"]
+    if own is not None and only_early(record):
+        told.append(_early(record))
     if record.shards is False:
         told.append(_unshared(record.own))
     return told + _failures(record)
+
+
+def _early(record: SiteRecord) -> str:
+    """That the program's own setting was not seen when the others were."""
+    first_s = sum(each.window.seconds for each in record.seen if each.stage == "own")
+    return (
+        f"the rate of now is of {duration(first_s)} at the program's beginning, when caches and "
+        f"first steps may be slow, and was not measured again beside the others: what would be "
+        f"gained over it is not certain"
+    )
 
 
 def _unshared(own: int) -> str:
