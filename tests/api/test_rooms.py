@@ -69,6 +69,7 @@ PURE = [
     "tuning/noise.py",
     "tuning/of_sweep.py",
     "tuning/off_cpu.py",
+    "tuning/one_line.py",
     "tuning/pattern.py",
     "tuning/probing.py",
     "tuning/rates.py",

@@ -23,19 +23,20 @@ WORTH = 1.05
 """Times by which another setting than the number must be faster to be worth an argument."""
 
 
-def advice_of(record: SiteRecord, rates: Sequence[Rate]) -> Advice | None:
-    """The recommended setting; None where nothing was measured."""
+def advice_of(record: SiteRecord, rates: Sequence[Rate], given: int | None = None) -> Advice | None:
+    """The recommended setting; None where nothing was measured.
+
+    Args:
+        record: What was seen.
+        rates: What was measured.
+        given: The number that it has to be, where it was measured; None for the best.
+    """
     plain = [rate for rate in rates if is_plain(rate)]
     if not plain:
         return None
     own = next((rate for rate in plain if rate.own), None)
-    found = next((r for r in plain if r.summary.num_workers == record.chosen), None)
-    chosen = found or max(plain, key=lambda rate: rate.summary.batches_per_s)
-    if starts_count(record):
-        chosen = _over_whole_epochs(record, plain, chosen)
-    moved = chosen is not found
-    if own is not None and _stays(record, own, chosen):
-        chosen, moved = own, False
+    chosen, moved = _best(record, plain, own)
+    chosen = next((r for r in plain if r.summary.num_workers == given), chosen)
     more = _more_in_advance(record, rates, chosen)
     persistent = startup.arguments_for(starts_of(record, chosen))
     arguments = (*persistent, *more.arguments) if chosen.summary.num_workers else ()
@@ -47,6 +48,17 @@ def advice_of(record: SiteRecord, rates: Sequence[Rate]) -> Advice | None:
         arguments=arguments,
         gain=_gain(record, own, chosen, kept=bool(persistent), more=more.ratio),
     )
+
+
+def _best(record: SiteRecord, plain: Sequence[Rate], own: Rate | None) -> tuple[Rate, bool]:
+    """The best setting, and whether it is another than the prober has found."""
+    found = next((r for r in plain if r.summary.num_workers == record.chosen), None)
+    chosen = found or max(plain, key=lambda rate: rate.summary.batches_per_s)
+    if starts_count(record):
+        chosen = _over_whole_epochs(record, plain, chosen)
+    if own is not None and _stays(record, own, chosen):
+        return own, False
+    return chosen, chosen is not found
 
 
 def starts_count(record: SiteRecord) -> bool:

@@ -160,6 +160,7 @@ class Change:
         line: Its line, from 1; 0 where there is none.
         before: That source line now; empty where it can't be changed by itself.
         after: The line with the change; empty where it can't be changed by itself.
+        serves: Names of the answers that it is for, where one line made several loaders.
     """
 
     text: str
@@ -167,6 +168,7 @@ class Change:
     line: int = 0
     before: str = ""
     after: str = ""
+    serves: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,14 @@ UNSHARED = "would change what is read"
 ReadSource = Callable[[str], str]
 
 
-def answer_of(record: SiteRecord, *, name: str, read_source: ReadSource, whole: bool) -> Answer:
+def answer_of(
+    record: SiteRecord,
+    *,
+    name: str,
+    read_source: ReadSource,
+    whole: bool,
+    given: int | None = None,
+) -> Answer:
     """The answer for one line.
 
     Args:
@@ -38,11 +45,13 @@ def answer_of(record: SiteRecord, *, name: str, read_source: ReadSource, whole: 
         name: For people.
         read_source: Gives the text of a file of the program; "" where it can't be read.
         whole: Whether the whole timeline is wanted.
+        given: A number that was measured, which is to be recommended for reasons that other
+            loaders have; None for the best.
     """
     record = replace(record, seen=telling(record.seen))
     rates = rates_of(record)
     own = next((rate for rate in rates if rate.own), None)
-    advice = advice_of(record, rates)
+    advice = advice_of(record, rates, given)
     chosen = advice.num_workers if advice else record.own
     parts = {count: parts_of(count, seen) for count, seen in plain_seen(record).items()}
     now = parts.get(record.own) if own else None
