@@ -54,6 +54,7 @@ PURE = [
     "tuning/costs.py",
     "tuning/dearest.py",
     "tuning/decision.py",
+    "tuning/each_step.py",
     "tuning/evidence.py",
     "tuning/excerpt.py",
     "tuning/explained.py",

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from stoker.tuning import startup
+from stoker.tuning import each_step, startup
 from stoker.tuning.advising import advice_of, starts_of
 from stoker.tuning.answer import Advice, Answer, Limit, Parts, Rate
 from stoker.tuning.change import change_for
@@ -49,6 +49,9 @@ def answer_of(
             loaders have; None for the best.
     """
     record = replace(record, seen=telling(record.seen))
+    each = each_step.begins_each_step(record)
+    if each:  # with other numbers it is their start that was measured
+        given = record.own
     rates = rates_of(record)
     own = next((rate for rate in rates if rate.own), None)
     advice = advice_of(record, rates, given)
@@ -59,8 +62,12 @@ def answer_of(
     bound_per_s = bound_of(record, rates)
     now_per_s = own.summary.batches_per_s if own else None
     change = None
-    if advice is not None:
+    if advice is not None and each:
+        advice = replace(advice, certain=False)
+        change = each_step.change(record, now, own.waiting if own else 0.0)
+    elif advice is not None:
         change = change_for(record.site, record.loader, advice, read_source(record.site.file))
+    limit = each_step.limit(record, now) if each else None
     used = now or best
     shown = record.spans if whole else excerpt(record.spans, {record.own, chosen})
     return Answer(
@@ -79,7 +86,7 @@ def answer_of(
         bound_per_s=bound_per_s,
         most_gain=bound_per_s / now_per_s if bound_per_s and now_per_s else None,
         rates=rates,
-        limit=_limit(record, rates, advice, best, bound_per_s),
+        limit=limit or _limit(record, rates, advice, best, bound_per_s),
         advice=advice,
         change=change,
         parts=now,
@@ -129,7 +136,9 @@ def _remarks(record: SiteRecord, rates: Sequence[Rate], parts: Parts | None) -> 
         share = parts.starved_s / parts.service_s
         loaders = 1 + len(record.beside)
         told += starved(count, share, record.cpus[0], loaders, record.ranks)
-    if own is not None and record.own:
+    if each_step.begins_each_step(record):
+        told.append(each_step.told(record, parts))
+    elif own is not None and record.own:
         plain = [rate.summary for rate in rates if is_plain(rate)]
         told += startup.remarks(starts_of(record, own), plain)
     told += [_stokers(record, rate, rates) for rate in rates if rate.engine == "stoker"]

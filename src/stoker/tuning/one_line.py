@@ -14,6 +14,7 @@ from dataclasses import replace
 from stoker.tuning.answer import Advice, Answer, Change, Rate, Site
 from stoker.tuning.calls import Source
 from stoker.tuning.change import change_for
+from stoker.tuning.each_step import begins_each_step
 from stoker.tuning.findings import ReadSource, answer_of
 from stoker.tuning.loader_call import is_loader
 from stoker.tuning.rates import is_plain
@@ -48,6 +49,8 @@ def answers_of(
     for (file, _), members in lines.items():
         several = [found[at] for at in members]
         source = read_source(file) if len(several) > 1 else ""
+        if any(begins_each_step(record) for record, _ in several):
+            continue  # its number is not what is to be changed
         if len(several) > 1 and not _several_calls(source, several[0][0].site):
             for at, each in zip(members, _together(several, source, whole), strict=True):
                 found[at] = each

@@ -282,7 +282,7 @@ class Prober:
         self._queue = [Setting(n) for n in counts]
         if len(counts) < (1 if self._counts is not None else 2):
             self._queue = []
-            self._decide()
+            self._decide(next(iter(counts), None))
 
     def _confirm(self, window: Window, bounds: Bounds) -> None:
         setting = self._queue.pop(0)
@@ -304,8 +304,10 @@ class Prober:
             return
         self._queue = [Setting(n) for n in (counts[::-1] if self._round % 2 else counts)]
 
-    def _decide(self) -> None:
-        self._decided = self.chosen
+    def _decide(self, found: int | None = None) -> None:
+        """The number is found: what the rounds say, or the only one that there was for them."""
+        measured = found is not None and found in self._visits
+        self._decided = found if measured else self.chosen
         self._stage, self._queue = "again", self._own_again()
         if not self._queue:
             self._begin_extras()
