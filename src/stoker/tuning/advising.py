@@ -21,6 +21,11 @@ from stoker.tuning.site_record import SiteRecord
 
 WORTH = 1.05
 """Times by which another setting than the number must be faster to be worth an argument."""
+DEAR, MANY, LITTLE = 2, 4, 1.1
+"""A number that is so many times, and so many workers, more than another one has to be shown to be
+faster: up to the third, noise may be all that it gains."""
+WITHOUT_PAIRS = 0.8
+"""Share of the rate with far more workers that fewer must give where only looks were compared."""
 
 
 def advice_of(record: SiteRecord, rates: Sequence[Rate], given: int | None = None) -> Advice | None:
@@ -58,7 +63,28 @@ def _best(record: SiteRecord, plain: Sequence[Rate], own: Rate | None) -> tuple[
         chosen = _over_whole_epochs(record, plain, chosen)
     if own is not None and _stays(record, own, chosen):
         return own, False
-    return chosen, chosen is not found
+    return _no_dearer(record, plain, chosen), chosen is not found
+
+
+def _no_dearer(record: SiteRecord, plain: Sequence[Rate], chosen: Rate) -> Rate:
+    """Far fewer workers, where it is in doubt that the chosen ones are faster."""
+    if record.certain:
+        return chosen
+    for rate in sorted(plain, key=lambda rate: rate.summary.num_workers):
+        if not _is_dear(chosen, rate):
+            continue
+        beside = compare(record.seen, chosen, rate)
+        if starts_count(record):
+            beside = beside.times(_start(chosen) / _start(rate))
+        if beside.pairs > 1 and beside.ratio <= LITTLE and not beside.faster:
+            return rate
+    return chosen
+
+
+def _is_dear(rate: Rate, beside: Rate) -> bool:
+    """Whether a setting has far more workers than another one that has some."""
+    count, fewer = rate.summary.num_workers, beside.summary.num_workers
+    return fewer > 0 and count >= DEAR * fewer and count - fewer >= MANY
 
 
 def starts_count(record: SiteRecord) -> bool:
@@ -114,6 +140,8 @@ def _stays(record: SiteRecord, own: Rate, chosen: Rate) -> bool:
     beside = compare(record.seen, chosen, own).times(factor)
     if chosen.summary.num_workers > own.summary.num_workers:
         return not beside.faster
+    if _is_dear(own, chosen) and beside.pairs < 2 and beside.ratio > WITHOUT_PAIRS:
+        return False
     return beside.slower and beside.ratio < 1 / WORTH
 
 

@@ -69,7 +69,9 @@ def compare(seen: Sequence[Seen], one: Rate, other: Rate) -> Beside:
         return Beside(ratio, ratio * math.hypot(LOOKS, _error(one), _error(other)))
     ratio = statistics.median(ratios)
     found = doubt(ratios)
-    return Beside(ratio, LOOKS * ratio if found is None else found, min(ratios), len(ratios))
+    if found is None:  # one window of each
+        found = 2 * math.hypot(ONE_WINDOW, ONE_WINDOW) * ratio
+    return Beside(ratio, found, min(ratios), len(ratios))
 
 
 def setting_of(rate: Rate) -> Setting:
