@@ -35,9 +35,6 @@ CHANCE, BUSY = 0.2, 0.93
 known to the first over the root of the batches."""
 FED = 0.02
 """A consumer that waits for less could not gain more by more workers."""
-GAP, FAR_APART = 1.5, 3
-"""Numbers that lie so many times, and so many workers, apart have one between them that is looked
-at before the larger is taken: what lies there costs less, and may do as well."""
 SMALL = 8
 """Up to so many workers the next number is one more; beyond, an eighth."""
 
@@ -175,21 +172,9 @@ class Contest:
         found = []
         if chosen == min(counts):
             found.append(_fewer(chosen, visits, bounds, 1 - NOTABLE))
-        else:
-            found.append(self._between(chosen, best))
         found.append(_more(best, visits, bounds))
         known = {*failed, *self._entered}
         return [n for n in found if n is not None and n not in known]
-
-    def _between(self, chosen: int, best: int) -> int | None:
-        """A number between the chosen one and the next below that was measured in rounds."""
-        below = max(n for n in self._rounds.counts if n < chosen)
-        if chosen < GAP * below or chosen - below < FAR_APART:
-            return None
-        each = (1 - self._rounds.standing(below, best).short) / max(1, below)
-        enough = math.ceil((1 - NOTABLE) / each)  # fewer could not, if each gave as much as these
-        middle = max(round(math.sqrt(max(1, below) * chosen)), enough)
-        return middle if below < middle < chosen else None
 
 
 def _usual_rate_per_s(visit: Visit) -> float:

@@ -22,7 +22,7 @@ def test_far_more_workers_whose_gain_may_be_noise_are_not_recommended() -> None:
     )
     assert found.advice is not None
     assert (found.advice.num_workers, found.advice.certain) == (8, False)
-    assert "32 workers gave 112, 2.9 % more round by round, which is within" in found.advice.reason
+    assert "32 workers gave 112, 3 % more round by round, which is within" in found.advice.reason
 
 
 @pytest.mark.parametrize("certain", [True, False])
@@ -60,11 +60,3 @@ def test_the_only_number_that_is_left_for_rounds_is_chosen(seed: int) -> None:
     """One long window of 32 is no reason to keep them where two feed the consumer."""
     world = World(cpus=8, service_s=1.7, cpu=0.2, away_s=1.2, noise=0.06, most=32)
     assert drive(world, Prober(32), seed).chosen <= 4
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_between_few_and_many_there_is_a_look_before_many_are_taken(seed: int) -> None:
-    """Samples that sleep, with a ceiling that 12 workers reach."""
-    world = World(cpus=2, service_s=0.12, cpu=0.01, ceiling_per_s=100, noise=0.05, most=32)
-    life = drive(world, Prober(4), seed)
-    assert 11 <= life.chosen <= 20
