@@ -16,8 +16,8 @@ from stoker.host.cpus import cpu_facts
 from stoker.host.memory import memory_facts
 from stoker.host.software import software_facts
 from stoker.tuning.answer import Answer, Report
-from stoker.tuning.findings import answer_of
 from stoker.tuning.fresh import program_of
+from stoker.tuning.one_line import answers_of
 from stoker.tuning.site_record import SiteRecord
 from stoker.watch import launch
 from stoker.watch.folder import run_folder
@@ -142,15 +142,15 @@ def _clear(running: launch.Running) -> None:
 
 def _answers(records: list[SiteRecord], target: str, plan: Plan) -> list[tuple[SiteRecord, Answer]]:
     """One for each line, the one that cost most waiting first."""
-    found = []
     named: dict[str, int] = {}
+    several = []
     for record in records:
         name = target or f"{Path(record.site.file).name}:{record.site.line}"
         named[name] = named.get(name, 0) + 1
         if named[name] > 1:  # one line may make loaders for several data sets
             name = f"{name} #{named[name]}"
-        answer = answer_of(record, name=name, read_source=_source, whole=plan.trace)
-        found.append((record, answer))
+        several.append((name, record))
+    found = answers_of(several, read_source=_source, whole=plan.trace)
     return sorted(found, key=lambda pair: _lost_s(pair[1]), reverse=True)
 
 

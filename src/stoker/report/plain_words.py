@@ -27,8 +27,8 @@ LIMITS: dict[LimitKind, tuple[str, str]] = {
     ),
     "storage": (
         "The limit is what samples wait for",
-        "Making a batch mostly waits for storage, the network or a lock, and all workers share it. "
-        "Faster storage or fewer, larger reads would help.",
+        "Making a batch mostly waits for storage, the network, a lock or a sleep, and not for the "
+        "CPU. Faster storage or fewer, larger reads would help.",
     ),
     "order": (
         "The limit is the order of batches",
