@@ -78,6 +78,29 @@ class BatchTooLarge(StokerError, RuntimeError):
     """One batch alone takes more than ``memory_limit``."""
 
 
+class RaisedInWorker(Exception):
+    """The cause of an exception that came from a worker: what the worker knew of it.
+
+    Attributes:
+        traceback: Its traceback in the worker, as Python prints it.
+        original: The exception with the arguments it had, where that is not the one raised and
+            it could be built again; else None.
+        left_behind: Attributes of it that do not pickle, and their types.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        traceback: str = "",
+        original: BaseException | None = None,
+        left_behind: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(text)
+        self.traceback, self.original = traceback, original
+        self.left_behind = left_behind or {}
+
+
 class TargetError(StokerError):
     """What ``stoker tune`` was pointed at is not a loader that can be measured."""
 

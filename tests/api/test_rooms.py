@@ -92,6 +92,7 @@ PURE = [
     "tuning/visits.py",
     "tuning/wording.py",
     "watch/served.py",
+    "workers/raised.py",
 ]
 IMPURE = {"torch", "multiprocessing", "threading", "time", "os"}
 

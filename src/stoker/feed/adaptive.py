@@ -340,7 +340,7 @@ class AdaptiveFeed:
         """What a worker failed at first of all may need the main process."""
         batch = self._make(task)
         if self.workers:  # What else they had begun fails in the same way.
-            name = failed.error.exc_type.__name__
+            name = failed.error.name
             self._rule_out(f"workers raise {name} where the main process does not")
         return batch
 

@@ -29,7 +29,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._utils import ExceptionWrapper
 from torch.utils.data import IterDataPipe
 from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data.graph_settings import apply_random_seed
@@ -52,6 +51,7 @@ from stoker.workers.messages import (
     dumps,
     loads,
 )
+from stoker.workers.raised import Raised
 from stoker.workers.waiting import Waiter
 
 _ORPHAN_CHECK_S = 1.0
@@ -139,7 +139,7 @@ class _Worker:
         self._arena = WorkerArena(job.segments, job.batch_limit_bytes)
         self._dataset = job.dataset
         self._maker: MapMaker | IterableMaker | None = None
-        self._init_failure: ExceptionWrapper | None = None
+        self._init_failure: Raised | None = None
         self._starved_before_s = cpu_wait_s()
         self._settle()
         connection.send_bytes(dumps(Started(_affinity())))
@@ -163,8 +163,8 @@ class _Worker:
             if self._job.worker_init_fn is not None:
                 self._job.worker_init_fn(self._number)
             self._maker = self._new_maker()
-        except Exception:
-            self._init_failure = ExceptionWrapper(where=self._where("in worker_init_fn"))
+        except BaseException as error:  # Its SystemExit too: the worker goes on.
+            self._init_failure = Raised.of(error, self._where("in worker_init_fn"))
 
     def _new_maker(self) -> MapMaker | IterableMaker:
         job, key = self._job, EpochKey(*self._epoch.key)
@@ -216,6 +216,7 @@ class _Worker:
     def _make(self, epoch: int, task: Task) -> None:
         number = task.number
         if self._maker is None:
+            assert self._init_failure is not None
             self._fail(Failed(epoch, number, self._init_failure))
             return
         started, cpu_s = time.perf_counter(), time.process_time()
@@ -231,10 +232,10 @@ class _Worker:
         except Ended:
             self._arena.abort()
             self._connection.send_bytes(dumps(ShardEnded(epoch, number)))
-        except Exception:
+        except BaseException as error:  # A sample's SystemExit too: the worker goes on.
             self._arena.abort()
             where = self._where(f"{place} of batch {number}")
-            self._fail(Failed(epoch, number, ExceptionWrapper(where=where)))
+            self._fail(Failed(epoch, number, Raised.of(error, where)))
         else:
             self._connection.send_bytes(answer)
             if shipment.new is not None:
@@ -251,19 +252,8 @@ class _Worker:
         return f"in DataLoader worker process {self._number}, {place}"
 
     def _fail(self, message: Failed) -> None:
-        try:
-            data = dumps(message)
-            loads(data)
-        except Exception:
-            data = dumps(message._replace(error=_without_type(message.error)))
-        self._connection.send_bytes(data)
+        self._connection.send_bytes(dumps(message))
 
 
 def _affinity() -> tuple[int, ...] | None:
     return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else None
-
-
-def _without_type(error: ExceptionWrapper) -> ExceptionWrapper:
-    """The same report for an exception whose class does not cross between processes."""
-    error.exc_type = RuntimeError
-    return error

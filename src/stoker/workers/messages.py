@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from stoker.order.epoch import Task
 from stoker.transport.arena import Shipment
 from stoker.transport.layout import Envelope
+from stoker.workers.raised import Raised
 
 
 class BeginEpoch(NamedTuple):
@@ -81,7 +82,7 @@ class Failed(NamedTuple):
 
     epoch: int
     number: int
-    error: Any
+    error: Raised
 
 
 class ShardEnded(NamedTuple):
