@@ -6,6 +6,8 @@ same place, so that programs which catch torch's exceptions keep working.
 
 from __future__ import annotations
 
+import pickle
+
 
 class StokerError(Exception):
     """Base of every exception that is Stoker's own.
@@ -72,6 +74,13 @@ class IteratorStopped(StokerError, RuntimeError):
 
 class TransportError(StokerError, RuntimeError):
     """A batch could not be carried from its worker to the main process."""
+
+
+class NotPicklable(StokerError, pickle.PicklingError, TypeError, AttributeError):
+    """Something that has to cross between processes does not pickle.
+
+    Which of the other types pickle raises depends on what it is, and on Python's version.
+    """
 
 
 class BatchTooLarge(StokerError, RuntimeError):

@@ -92,6 +92,20 @@ class ShardEnded(NamedTuple):
     number: int
 
 
+class Told(NamedTuple):
+    """From a worker, between its answers: what it logs, or warns of.
+
+    Attributes:
+        worker: Its number.
+        kind: "log" or "warning".
+        what: The record or warning, in plain values.
+    """
+
+    worker: int
+    kind: str
+    what: dict[str, Any]
+
+
 _KINDS: tuple[type[Any], ...] = (
     BeginEpoch,
     Make,
@@ -100,6 +114,7 @@ _KINDS: tuple[type[Any], ...] = (
     Made,
     Failed,
     ShardEnded,
+    Told,
 )
 _CODES = {kind: code for code, kind in enumerate(_KINDS)}
 

@@ -12,7 +12,7 @@ import traceback
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from stoker.errors import ArgumentError, RaisedInWorker
@@ -247,6 +247,7 @@ _kinds = st.sampled_from(
 )  # fmt: skip
 
 
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     kind=_kinds,
     args=st.lists(_values, max_size=4),
