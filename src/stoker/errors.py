@@ -6,6 +6,8 @@ same place, so that programs which catch torch's exceptions keep working.
 
 from __future__ import annotations
 
+import pickle
+
 
 class StokerError(Exception):
     """Base of every exception that is Stoker's own.
@@ -74,8 +76,38 @@ class TransportError(StokerError, RuntimeError):
     """A batch could not be carried from its worker to the main process."""
 
 
+class NotPicklable(StokerError, pickle.PicklingError, TypeError, AttributeError):
+    """Something that has to cross between processes does not pickle.
+
+    Which of the other types pickle raises depends on what it is, and on Python's version.
+    """
+
+
 class BatchTooLarge(StokerError, RuntimeError):
     """One batch alone takes more than ``memory_limit``."""
+
+
+class RaisedInWorker(Exception):
+    """The cause of an exception that came from a worker: what the worker knew of it.
+
+    Attributes:
+        traceback: Its traceback in the worker, as Python prints it.
+        original: The exception with the arguments it had, where that is not the one raised and
+            it could be built again; else None.
+        left_behind: Attributes of it that do not pickle, and their types.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        traceback: str = "",
+        original: BaseException | None = None,
+        left_behind: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(text)
+        self.traceback, self.original = traceback, original
+        self.left_behind = left_behind or {}
 
 
 class TargetError(StokerError):

@@ -41,6 +41,8 @@ PURE = [
     "report/**/*.py",
     "sizes.py",
     "transport/board_bytes.py",
+    "transport/fields.py",
+    "transport/unbuilt.py",
     "tuning/advising.py",
     "tuning/answer.py",
     "tuning/asks.py",
@@ -95,6 +97,9 @@ PURE = [
     "tuning/visits.py",
     "tuning/wording.py",
     "watch/served.py",
+    "workers/hearing.py",
+    "workers/raised.py",
+    "workers/telling.py",
 ]
 IMPURE = {"torch", "multiprocessing", "threading", "time", "os"}
 

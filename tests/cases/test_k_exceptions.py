@@ -20,23 +20,25 @@ class _TwoArguments(Exception):
 
 
 def test_c104_an_exception_that_fails_to_be_rebuilt_is_not_lost() -> None:
-    """Whatever its constructor raises, the text of the original arrives."""
+    """Whatever its constructor raises, its type, text and traceback arrive."""
 
     def sample(index: int) -> int:
         raise _ClientError(error="no route to host")
 
-    with pytest.raises(RuntimeError, match="failed: no route to host"):
+    with pytest.raises(_ClientError, match="failed: no route to host") as caught:
         list(loader(Tabled(3, sample), "fork"))
+    assert "raise _ClientError" in str(caught.value.__cause__)
 
 
 def test_c106_an_exception_with_two_arguments_is_not_lost() -> None:
-    """Its text and traceback arrive."""
+    """Its type, text and traceback arrive."""
 
     def sample(index: int) -> int:
         raise _TwoArguments("tracker", "gradient")
 
-    with pytest.raises(RuntimeError, match="_TwoArguments: tracker gradient"):
+    with pytest.raises(_TwoArguments, match="tracker gradient") as caught:
         list(loader(Tabled(3, sample), "fork"))
+    assert "raise _TwoArguments" in str(caught.value.__cause__)
 
 
 def test_c109_an_error_carries_the_sample() -> None:

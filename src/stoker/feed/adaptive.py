@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from time import perf_counter, thread_time
 from typing import Any, Protocol
 
+from stoker.errors import StokerError
 from stoker.feed.crew import Crew
 from stoker.feed.feed import Feed
 from stoker.feed.meter import Meter
@@ -31,7 +32,8 @@ from stoker.order.epoch import EpochPlan, Task
 from stoker.transport.arena import check_size
 from stoker.transport.layout import Packing, size_bytes
 from stoker.workers.making import MapMaker
-from stoker.workers.messages import BeginEpoch, Failed
+from stoker.workers.messages import BeginEpoch
+from stoker.workers.unpicklable import why_not
 
 _LOOK_AGAIN_S = 0.01
 _CLOCKED = 16
@@ -287,7 +289,7 @@ class AdaptiveFeed:
             # Weak, so that both are gone, with their descriptors, when nobody needs them.
             again = weakref.WeakMethod(self._second_try)
             if not self._governor.least:
-                self._feed.on_second_try = lambda task, failed: _held(again)(task, failed)
+                self._feed.on_second_try = lambda task, name: _held(again)(task, name)
             self._feed.begin_epoch(self._now.plan, self._message, self._now.plan.upcoming)
         self._starting = None
         self.workers = workers
@@ -312,7 +314,9 @@ class AdaptiveFeed:
                 if crew.staying < self._governor.least:
                     raise
                 self.workers = crew.staying
-                self._governor.refused(f"workers could not be started: {error!r}", self.workers)
+                why = error.__cause__ if isinstance(error.__cause__, StokerError) else None
+                told = why.what if why else repr(error)
+                self._governor.refused(f"workers could not be started: {told}", self.workers)
                 self._governor.performed(self.workers)
                 return False
             since, count = self._starting or (began, 0)
@@ -326,7 +330,8 @@ class AdaptiveFeed:
         try:
             packing = Packing(batch, None, 0)
         except Exception as error:
-            self._governor.refused(f"a batch does not pickle: {error!r}")
+            why = why_not(batch, "batch") or repr(error)
+            self._governor.refused(f"a batch does not pickle: {why}")
             return False
         if packing.devices:
             places = ", ".join(sorted(packing.devices))
@@ -336,11 +341,10 @@ class AdaptiveFeed:
         self._suits_workers = True
         return True
 
-    def _second_try(self, task: Task, failed: Failed) -> Any:
-        """What a worker failed at first of all may need the main process."""
+    def _second_try(self, task: Task, name: str) -> Any:
+        """What a worker failed at first of all, or can't send, may need the main process."""
         batch = self._make(task)
         if self.workers:  # What else they had begun fails in the same way.
-            name = failed.error.exc_type.__name__
             self._rule_out(f"workers raise {name} where the main process does not")
         return batch
 

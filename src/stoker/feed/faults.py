@@ -6,9 +6,12 @@ import os
 import signal
 from collections.abc import Sequence
 
-from stoker.errors import IteratorStopped, WaitTimeout, WorkerDied
+from stoker.errors import IteratorStopped, NotPicklable, TransportError, WaitTimeout, WorkerDied
 from stoker.order.epoch import Task
+from stoker.transport.fields import samples_at
+from stoker.transport.unbuilt import Unbuilt
 from stoker.workers.process import Died
+from stoker.workers.unpicklable import said, why_not
 
 
 def timed_out(timeout_s: float, number: int, making: Sequence[tuple[int, int, int]]) -> WaitTimeout:
@@ -77,6 +80,39 @@ def worker_died(
     error.pid, error.exitcode = death.pid, code
     if task is not None:
         error.batch, error.indices = task.number, None if sharded else task.index
+    return error
+
+
+def cannot_be_built(broken: Unbuilt, task: Task | None, sharded: bool) -> TransportError:
+    """The error for a batch that arrived, and whose own types fail to be built again."""
+    cause = broken.__cause__
+    doing = "opening a batch of a worker"
+    if task is not None:
+        doing = f"opening batch {task.number}"
+        samples = [] if sharded else samples_at(broken.steps, task.index)
+        if len(samples) == 1:
+            doing += f", at sample index {samples[0]!r}"
+        elif not sharded:
+            doing += f", of sample indices {samples or task.index!r}"
+    return TransportError(
+        f"A batch can't be built again in the main process: {broken} ({said(cause)})",
+        doing=doing,
+        likely="a type whose __reduce__, __setstate__ or constructor does not take back what "
+        "pickle has kept of it",
+        change="collate_fn=, or the data set, to return tensors, arrays and plain values; "
+        "or num_workers=0",
+    )
+
+
+def indices_not_sent(task: Task, why: Exception) -> NotPicklable:
+    """The error for a sampler's indices that do not pickle."""
+    error = NotPicklable(
+        f"The indices of a batch do not pickle: {why_not(task.index, 'index') or said(why)}",
+        doing=f"sending batch {task.number} to a worker",
+        likely="a sampler that yields more than numbers and strings",
+        change="sampler= or batch_sampler=, to yield what pickles; or num_workers=0",
+    )
+    error.__cause__ = why
     return error
 
 

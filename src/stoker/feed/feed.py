@@ -18,15 +18,24 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from stoker.errors import WaitTimeout
+from stoker.errors import NotPicklable, WaitTimeout
 from stoker.feed.crew import Crew
 from stoker.feed.dispatch import BURST_S, Dispatcher, nap_s, queue_depth
-from stoker.feed.faults import in_a_copy, timed_out, was_closed, worker_died
+from stoker.feed.faults import (
+    cannot_be_built,
+    in_a_copy,
+    indices_not_sent,
+    timed_out,
+    was_closed,
+    worker_died,
+)
 from stoker.feed.meter import Meter
 from stoker.feed.pinning import Pinned
 from stoker.feed.room import Room
 from stoker.order.epoch import EpochPlan, Task
-from stoker.workers.messages import BeginEpoch, Failed, Made, ShardEnded, Started
+from stoker.transport.unbuilt import Unbuilt
+from stoker.workers.hearing import hear
+from stoker.workers.messages import BeginEpoch, Failed, Made, ShardEnded, Started, Told
 from stoker.workers.process import Died
 
 
@@ -55,8 +64,8 @@ class Feed:
     Attributes:
         crew: The workers.
         closed: Whether the workers have been stopped.
-        on_second_try: Called with a task and the first answer of a worker, where that is an
-            error; makes the batch in another way, or raises.
+        on_second_try: Called with a task and the name of an error: the first answer of a worker,
+            or a batch that can't be sent. Makes the batch in another way, or raises.
     """
 
     def __init__(
@@ -79,7 +88,7 @@ class Feed:
         self._meter = meter
         self._room = room
         self.closed = False
-        self.on_second_try: Callable[[Task, Failed], Any] | None = None
+        self.on_second_try: Callable[[Task, str], Any] | None = None
         self._owner_pid = os.getpid()
         self._epoch = -1
         self._waited_at = -BURST_S
@@ -256,19 +265,28 @@ class Feed:
             self._fault = self._fault or error
 
     def _open(self, answer: Any, task: Task | None) -> Any:
-        if isinstance(answer, tuple):
-            worker, message = answer
-            if isinstance(message, Failed):
-                man = self.crew.men.get(worker)
-                if self.on_second_try and task and man is not None and not man.batches:
-                    return self.on_second_try(task, message)
-                message.error.reraise()
-            self._room.learn(self._pool.largest_bytes)
-            copy = self._room.is_scarce and self._pool.lent >= self._room.lent_limit
-            return self._pool.open(worker, message.shipment, copy=copy)
-        if hasattr(answer, "reraise"):
-            answer.reraise()
-        return answer.batch
+        try:
+            if isinstance(answer, tuple):
+                worker, message = answer
+                return self._open_of_worker(worker, message, task)
+            if hasattr(answer, "reraise"):
+                answer.reraise()
+            return answer.batch
+        except Unbuilt as broken:
+            if self.on_second_try and task:
+                return self.on_second_try(task, "batches that can't be built again")
+            raise cannot_be_built(broken, task, self._sharded) from broken.__cause__
+
+    def _open_of_worker(self, worker: int, message: Any, task: Task | None) -> Any:
+        if isinstance(message, Failed):
+            man, error = self.crew.men.get(worker), message.error
+            unsent = error.name == NotPicklable.__name__
+            if self.on_second_try and task and (unsent or (man is not None and not man.batches)):
+                return self.on_second_try(task, error.name)
+            error.reraise()
+        self._room.learn(self._pool.largest_bytes)
+        copy = self._room.is_scarce and self._pool.lent >= self._room.lent_limit
+        return self._pool.open(worker, message.shipment, copy=copy)
 
     def _assign(self) -> None:
         """Sends workers all they may have now."""
@@ -314,9 +332,12 @@ class Feed:
             excess = self._pool.slot_count - self._room.slots if self._room.is_scarce else 0
             self._pool.make(worker, self._epoch, tasks, excess)
         except Exception as error:  # Indices that do not pickle.
-            for task in tasks:
-                self._dispatcher.finished(worker, task.number)
-                self._answers[task.number] = _Raises(error)
+            if len(tasks) > 1:  # Of which of them?
+                for task in tasks:
+                    self._send(worker, [task])
+                return
+            self._dispatcher.finished(worker, tasks[0].number)
+            self._answers[tasks[0].number] = _Raises(indices_not_sent(tasks[0], error))
 
     def _within_room(self, depths: dict[int, int]) -> dict[int, int]:
         """How many batches each worker may hold so that no more slots are made than fit."""
@@ -358,6 +379,8 @@ class Feed:
                 self._handle_death(worker, message)
             elif isinstance(message, Started):
                 self.crew.came_up(worker, message)
+            elif isinstance(message, Told):
+                hear(message)
             elif message is None:
                 self._handle_pinned()
             elif message.epoch != self._epoch:

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._utils import ExceptionWrapper
 from torch.utils.data._utils.pin_memory import pin_memory
 
+from stoker.transport.unbuilt import Unbuilt
 from stoker.workers.messages import Made
 from stoker.workers.process import ProcessPool
+from stoker.workers.raised import Raised
 
 
 @dataclass
@@ -40,7 +41,7 @@ class PinFailed(Pinned):
 
     def reraise(self) -> None:
         """Raises what the thread caught, with its traceback."""
-        self.batch.reraise()
+        raise self.batch if isinstance(self.batch, Unbuilt) else self.batch.rebuilt()
 
 
 class Pinner:
@@ -103,6 +104,8 @@ class Pinner:
         try:
             batch = pin_memory(self._pool.open(worker, made.shipment), self._device)
             return Pinned(made.epoch, made.number, worker, batch)
-        except Exception:
+        except Unbuilt as broken:
+            return PinFailed(made.epoch, made.number, worker, broken)
+        except BaseException as error:
             where = f"in pin memory thread for device {self._index}, batch {made.number}"
-            return PinFailed(made.epoch, made.number, worker, ExceptionWrapper(where=where))
+            return PinFailed(made.epoch, made.number, worker, Raised.of(error, where))

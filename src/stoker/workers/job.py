@@ -29,14 +29,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._utils import ExceptionWrapper
 from torch.utils.data import IterDataPipe
 from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data.graph_settings import apply_random_seed
 
+from stoker.errors import StokerError
 from stoker.order.epoch import Task
 from stoker.order.keys import EpochKey
-from stoker.transport.arena import WorkerArena
+from stoker.transport.arena import NewSlot, Shipment, WorkerArena
 from stoker.transport.shm import Kind
 from stoker.workers.clocks import cpu_wait_s
 from stoker.workers.collating import Stacking, install
@@ -52,6 +52,10 @@ from stoker.workers.messages import (
     dumps,
     loads,
 )
+from stoker.workers.raised import Raised
+from stoker.workers.speaking import Speaker
+from stoker.workers.telling import Wanted, tell_of_this_process
+from stoker.workers.unpicklable import cannot_be_sent
 from stoker.workers.waiting import Waiter
 
 _ORPHAN_CHECK_S = 1.0
@@ -76,6 +80,7 @@ class Job:
         batch_limit_bytes: Larger batches are refused; None: there is no limit.
         segments: The kind of slot to make.
         draws: What is known about whether samples draw.
+        wanted: Which log records and warnings the main process wants; None where workers know.
     """
 
     dataset: Any
@@ -90,6 +95,7 @@ class Job:
     draws: Draws
     forked: bool = False
     batch_limit_bytes: int | None = None
+    wanted: Wanted | None = None
 
 
 def run(
@@ -132,6 +138,7 @@ class _Worker:
         self._job = job
         self._number = worker
         self._connection = connection
+        self._speaker = Speaker(connection, worker)
         self._parent_pid = os.getppid()
         self._waiter = Waiter()
         self._waiter.add(connection, None)
@@ -139,10 +146,13 @@ class _Worker:
         self._arena = WorkerArena(job.segments, job.batch_limit_bytes)
         self._dataset = job.dataset
         self._maker: MapMaker | IterableMaker | None = None
-        self._init_failure: ExceptionWrapper | None = None
+        self._init_failure: Raised | None = None
         self._starved_before_s = cpu_wait_s()
+        if job.wanted is not None:
+            job.wanted.apply()
+        tell_of_this_process(self._speaker)
         self._settle()
-        connection.send_bytes(dumps(Started(_affinity())))
+        self._speaker.answer(dumps(Started(_affinity())))
 
     def _settle(self) -> None:
         """Does what torch does in a new worker, in the same order."""
@@ -163,8 +173,8 @@ class _Worker:
             if self._job.worker_init_fn is not None:
                 self._job.worker_init_fn(self._number)
             self._maker = self._new_maker()
-        except Exception:
-            self._init_failure = ExceptionWrapper(where=self._where("in worker_init_fn"))
+        except BaseException as error:  # Its SystemExit too: the worker goes on.
+            self._init_failure = Raised.of(error, self._where("in worker_init_fn"))
 
     def _new_maker(self) -> MapMaker | IterableMaker:
         job, key = self._job, EpochKey(*self._epoch.key)
@@ -188,6 +198,7 @@ class _Worker:
     def serve(self) -> None:
         while True:
             while not self._waiter.wait(_ORPHAN_CHECK_S):
+                self._speaker.catch_up()
                 if os.getppid() != self._parent_pid:
                     return
             message = loads(self._connection.recv_bytes())
@@ -216,6 +227,7 @@ class _Worker:
     def _make(self, epoch: int, task: Task) -> None:
         number = task.number
         if self._maker is None:
+            assert self._init_failure is not None
             self._fail(Failed(epoch, number, self._init_failure))
             return
         started, cpu_s = time.perf_counter(), time.process_time()
@@ -224,21 +236,36 @@ class _Worker:
         try:
             batch = self._maker.make(task)
             place = "on packing the result"
-            shipment = self._arena.commit(batch)
+            shipment = self._packed(batch, task)
             del batch
             cpu_s, seconds = time.process_time() - cpu_s, time.perf_counter() - started
             answer = dumps(Made(epoch, number, shipment, seconds, cpu_s, self._starved_s()))
         except Ended:
             self._arena.abort()
-            self._connection.send_bytes(dumps(ShardEnded(epoch, number)))
-        except Exception:
+            self._speaker.answer(dumps(ShardEnded(epoch, number)))
+        except BaseException as error:  # A sample's SystemExit too: the worker goes on.
             self._arena.abort()
             where = self._where(f"{place} of batch {number}")
-            self._fail(Failed(epoch, number, ExceptionWrapper(where=where)))
+            self._fail(Failed(epoch, number, Raised.of(error, where)))
         else:
-            self._connection.send_bytes(answer)
-            if shipment.new is not None:
-                self._arena.hand_over(shipment.new, self._connection, self._parent_pid)
+            new = shipment.new
+            self._speaker.answer(answer, then=None if new is None else lambda: self._hand_over(new))
+
+    def _hand_over(self, new: NewSlot) -> None:
+        self._arena.hand_over(new, self._connection, self._parent_pid)
+
+    def _packed(self, batch: object, task: Task) -> Shipment:
+        try:
+            return self._arena.commit(batch)
+        except (StokerError, MemoryError):
+            raise
+        except Exception as error:
+            doing = self._where(f"sending batch {task.number}")
+            indices = None if self._job.iterable else task.index
+            unsent = cannot_be_sent(batch, error, indices=indices, doing=doing)
+            if unsent is None:
+                raise
+            raise unsent from error
 
     def _starved_s(self) -> float | None:
         """How long this thread could have run since the last call, and had no CPU."""
@@ -251,19 +278,8 @@ class _Worker:
         return f"in DataLoader worker process {self._number}, {place}"
 
     def _fail(self, message: Failed) -> None:
-        try:
-            data = dumps(message)
-            loads(data)
-        except Exception:
-            data = dumps(message._replace(error=_without_type(message.error)))
-        self._connection.send_bytes(data)
+        self._speaker.answer(dumps(message))
 
 
 def _affinity() -> tuple[int, ...] | None:
     return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else None
-
-
-def _without_type(error: ExceptionWrapper) -> ExceptionWrapper:
-    """The same report for an exception whose class does not cross between processes."""
-    error.exc_type = RuntimeError
-    return error

@@ -251,7 +251,10 @@ class IterableMaker:
     def _read(self, task: Task) -> Any:
         self.place.at(None)
         if self._iterator is None:
-            self._iterator = iter(self._dataset)
+            try:
+                self._iterator = iter(self._dataset)
+            except StopIteration as error:
+                raise _no_end(error, self.place) from error
         return self._take(len(task.index)) if self._batched else self._one()
 
     def _collated(self, samples: Any) -> Any:

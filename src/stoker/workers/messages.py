@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from stoker.order.epoch import Task
 from stoker.transport.arena import Shipment
 from stoker.transport.layout import Envelope
+from stoker.workers.raised import Raised
 
 
 class BeginEpoch(NamedTuple):
@@ -81,7 +82,7 @@ class Failed(NamedTuple):
 
     epoch: int
     number: int
-    error: Any
+    error: Raised
 
 
 class ShardEnded(NamedTuple):
@@ -89,6 +90,20 @@ class ShardEnded(NamedTuple):
 
     epoch: int
     number: int
+
+
+class Told(NamedTuple):
+    """From a worker, between its answers: what it logs, or warns of.
+
+    Attributes:
+        worker: Its number.
+        kind: "log" or "warning".
+        what: The record or warning, in plain values.
+    """
+
+    worker: int
+    kind: str
+    what: dict[str, Any]
 
 
 _KINDS: tuple[type[Any], ...] = (
@@ -99,6 +114,7 @@ _KINDS: tuple[type[Any], ...] = (
     Made,
     Failed,
     ShardEnded,
+    Told,
 )
 _CODES = {kind: code for code, kind in enumerate(_KINDS)}
 

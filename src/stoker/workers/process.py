@@ -49,10 +49,13 @@ from stoker.workers.messages import (
     Make,
     Started,
     Stop,
+    Told,
     dumps,
     loads,
 )
 from stoker.workers.stopping import stop_all
+from stoker.workers.telling import Wanted
+from stoker.workers.unpicklable import cannot_be_started
 from stoker.workers.waiting import Waiter
 
 _UNREAD_LIMIT_BYTES = 4096
@@ -203,6 +206,7 @@ class ProcessPool:
             self._job,
             forked=self._context.get_start_method() != "spawn",
             num_workers=self._job.num_workers or told,
+            wanted=None if self._context.get_start_method() == "fork" else Wanted.here(),
         )
         if self._context.get_start_method() == "fork":
             look_around()
@@ -234,6 +238,8 @@ class ProcessPool:
             ours.close()
             if isinstance(error, (TypeError, AttributeError, PicklingError)) and not self._quiet:
                 warnings.warn(_PICKLE_WARNING, stacklevel=7)
+            if isinstance(error, Exception) and method != "fork":
+                raise error from cannot_be_started(job, error)
             raise
         finally:
             theirs.close()
@@ -443,7 +449,7 @@ class ProcessPool:
     def _receive(self, worker: int, member: _Member) -> tuple[int, Any]:
         data = member.connection.recv_bytes()
         answer = loads(data)
-        if isinstance(answer, Started):
+        if isinstance(answer, (Started, Told)):
             return worker, answer
         member.free.answered(answer.shipment if isinstance(answer, Made) else None)
         if isinstance(answer, Made):

@@ -15,7 +15,8 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from stoker.transport.shm import discard
-from stoker.workers.messages import Made, Stop, dumps, loads
+from stoker.workers.hearing import hear
+from stoker.workers.messages import Made, Stop, Told, dumps, loads
 from stoker.workers.waiting import Waiter
 
 _STOP_S, _TERMINATE_S, _KILL_S = 0.3, 0.2, 0.2
@@ -67,7 +68,9 @@ def _drain(processes: list[Any], connections: list[Connection], patience_s: floa
             except Exception:  # It has ended, perhaps in the middle of a word.
                 open_ends.discard(connection)
                 continue
-            if isinstance(answer, Made) and answer.shipment.new is not None:
+            if isinstance(answer, Told):
+                hear(answer)
+            elif isinstance(answer, Made) and answer.shipment.new is not None:
                 discard(answer.shipment.new.name, connection)
         if not ready:
             return
