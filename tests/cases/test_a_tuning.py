@@ -9,6 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.cases.tuning import on_one_cpu, rate_of, tune
+from tests.measured import measures
+
+pytestmark = measures
 
 OF_32 = "loader = DataLoader(Sleeping(5000, 0.005), batch_size=32)\n"
 

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from tests.cli.command import run
+from tests.measured import measures
+
+pytestmark = measures
 
 HEAD = """
 import atexit, os, sys, threading, time
@@ -74,7 +77,7 @@ while True:
             pass
     {caught}
 """
-    code, result, err = tuned(tmp_path, body, "--steps", "1500", "--seconds", "8")
+    code, result, err = tuned(tmp_path, body, "--seconds", "6")
     assert code == 0, err
     assert len(result["loaders"]) == 1
 
