@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Literal
 
@@ -108,9 +107,7 @@ class Crew:
 
     def _start(self, count: int, first: BeginEpoch) -> None:
         began = time.perf_counter()
-        # A copy of this process must not find a lock that the pinning thread holds.
-        with self.pinner.paused() if self.pinner else nullcontext():
-            started = self.pool.add(count, first)
+        started = self.pool.add(count, first)
         for worker in started:
             self.men[worker] = Crewman()
         self._meter.peak_workers = max(self._meter.peak_workers, len(self.men))

@@ -6,13 +6,17 @@ under a copy to the device that has not finished.
 Guarantees
     - Whatever fails in the thread surfaces as itself, in place of the batch it belongs to.
     - The thread is ours alone: it ends with `close`, and is started after the workers.
+    - This process is never forked, by whomever, while such a thread starts or pins: the copy
+      would find locked what the thread holds, in Python or a library, and nobody to unlock it.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import queue
 import threading
+import weakref
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +28,30 @@ from stoker.transport.unbuilt import Unbuilt
 from stoker.workers.messages import Made
 from stoker.workers.process import ProcessPool
 from stoker.workers.raised import Raised
+
+_GATE = threading.RLock()
+_EVERY_PINNER: weakref.WeakSet[Pinner] = weakref.WeakSet()
+_PAUSED: list[threading.RLock] = []
+
+
+def _before_fork() -> None:
+    _GATE.acquire()
+    for pinner in list(_EVERY_PINNER):
+        lock = pinner.at_work
+        lock.acquire()
+        _PAUSED.append(lock)
+
+
+def _after_fork() -> None:
+    while _PAUSED:
+        _PAUSED.pop().release()
+    _GATE.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
+    )
 
 
 @dataclass
@@ -54,6 +82,7 @@ class Pinner:
     Attributes:
         connection: Can be read when `collect` has something.
         pending: Batches that were submitted and not collected.
+        at_work: Held while a batch is pinned.
     """
 
     def __init__(self, pool: ProcessPool, device: str | None) -> None:
@@ -62,11 +91,13 @@ class Pinner:
         self.connection, self._wake = multiprocessing.Pipe(duplex=False)
         self._waiting: queue.SimpleQueue[tuple[int, Made] | None] = queue.SimpleQueue()
         self._pinned: deque[Pinned] = deque()
-        self._at_work = threading.Lock()
+        self.at_work = threading.RLock()
         self.pending = 0
         self._index = torch.accelerator.current_device_index()
         self._thread = threading.Thread(target=self._run, name="stoker-pin", daemon=True)
-        self._thread.start()
+        with _GATE:
+            self._thread.start()
+            _EVERY_PINNER.add(self)
 
     def submit(self, worker: int, made: Made) -> None:
         """Gives the thread a batch. Does not block."""
@@ -78,10 +109,6 @@ class Pinner:
         self.connection.recv_bytes()
         self.pending -= 1
         return [self._pinned.popleft()]
-
-    def paused(self) -> threading.Lock:
-        """A context in which the thread pins nothing, and so holds no lock of a library."""
-        return self._at_work
 
     def close(self) -> None:
         """Ends the thread after the batch it is at."""
@@ -95,7 +122,7 @@ class Pinner:
         torch.accelerator.set_device_index(self._index)
         while (item := self._waiting.get()) is not None:
             worker, made = item
-            with self._at_work:
+            with self.at_work:
                 self._pinned.append(self._pin(worker, made))
             self._wake.send_bytes(b".")
             del item, made

@@ -17,10 +17,8 @@ Life of a worker::
 
 from __future__ import annotations
 
-import ctypes
 import os
 import random
-import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -53,13 +51,14 @@ from stoker.workers.messages import (
     loads,
 )
 from stoker.workers.raised import Raised
+from stoker.workers.signals import leave_to_the_parent
 from stoker.workers.speaking import Speaker
+from stoker.workers.starting import end_with, let_have_children
 from stoker.workers.telling import Wanted, tell_of_this_process
 from stoker.workers.unpicklable import cannot_be_sent
 from stoker.workers.waiting import Waiter
 
 _ORPHAN_CHECK_S = 1.0
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LEAST_STACK_BYTES = 16 * 1024
 
 
@@ -117,14 +116,10 @@ def run(
         parent_pid: The process to end with, whatever happens to it, where the system can
             see to that; None where it can't.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    if parent_pid is not None and sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent_pid:
-            return
+    leave_to_the_parent()
+    if parent_pid is not None and sys.platform == "linux" and not end_with(parent_pid):
+        return
+    let_have_children()
     for other in inherited:
         other.close()
     try:

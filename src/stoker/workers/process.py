@@ -22,13 +22,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import signal
 import threading
 import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing import process as multiprocessing_process
 from multiprocessing import resource_tracker
@@ -41,7 +40,7 @@ from stoker.host.interrupts import undisturbed
 from stoker.order.epoch import Task
 from stoker.transport.arena import LentSlots, Shipment
 from stoker.workers.accounting import FreeSlots
-from stoker.workers.etiquette import look_around, quiet_fork
+from stoker.workers.etiquette import look_around
 from stoker.workers.job import Job, run
 from stoker.workers.messages import (
     BeginEpoch,
@@ -53,6 +52,7 @@ from stoker.workers.messages import (
     dumps,
     loads,
 )
+from stoker.workers.starting import starting
 from stoker.workers.stopping import stop_all
 from stoker.workers.telling import Wanted
 from stoker.workers.unpicklable import cannot_be_started
@@ -96,31 +96,6 @@ class _Unread:
     tasks: int
     size_bytes: int
     ended: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
-
-
-@contextlib.contextmanager
-def _interrupts_held_back(context: Any) -> Iterator[None]:
-    """Keeps Ctrl-C back while a process starts, and from it until it can ignore it.
-
-    A new process begins with the signals blocked that its parent has blocked; `job.run`
-    ignores SIGINT before it unblocks it. Here it is only late, not lost.
-    """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    # multiprocessing's own helpers come first: one would keep the signal blocked for all it
-    # ever starts, the other unblocks it when it has come up.
-    if context.get_start_method() == "forkserver":
-        from multiprocessing import forkserver  # not on every system
-
-        forkserver.ensure_running()
-    elif context.get_start_method() == "spawn":
-        resource_tracker.ensure_running()
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 _EVERY_POOL: weakref.WeakSet[ProcessPool] = weakref.WeakSet()
@@ -232,7 +207,7 @@ class ProcessPool:
             target=run, args=(job, worker, theirs, inherited, first, parent_pid), daemon=True
         )
         try:
-            with _interrupts_held_back(context), quiet_fork():
+            with starting(context):
                 started.start()
         except BaseException as error:
             ours.close()

@@ -3,6 +3,8 @@
 Guarantees
     - It takes less than a second: workers are asked to stop, then terminated, then killed,
       all at once and with one deadline for each step. It does nothing in a forked copy.
+    - The processes that a worker has started end with it: it ends them itself when it is
+      asked to stop, as every Python program does; else they are killed.
     - What a worker still has to say is taken in, so that it is not blocked on saying it.
 """
 
@@ -13,6 +15,8 @@ import os
 import time
 from multiprocessing.connection import Connection, wait
 from typing import Any
+
+import psutil
 
 from stoker.transport.shm import discard
 from stoker.workers.hearing import hear
@@ -29,21 +33,35 @@ def stop_all(
     if os.getpid() != owner_pid:
         return  # A forked copy: the workers are the original's.
     waiter.close()
+    families: list[psutil.Process] = []
     try:
         stop = dumps(Stop())
         for connection in connections:
             with contextlib.suppress(OSError):
                 connection.send_bytes(stop)
         _drain(processes, connections, _STOP_S)
+        families = _families(processes)
         for process in _living(processes):
             process.terminate()
         _drain(processes, connections, _TERMINATE_S)
     finally:  # Also when a second Ctrl-C comes while we wait.
         for process in _living(processes):
             process.kill()
+        for relative in families:
+            with contextlib.suppress(psutil.Error):  # It has ended.
+                relative.kill()
         _drain(processes, connections, _KILL_S)
         for connection in connections:
             connection.close()
+
+
+def _families(processes: list[Any]) -> list[psutil.Process]:
+    """What the data sets of living workers have started: killed workers can't end it."""
+    found: list[psutil.Process] = []
+    for process in _living(processes):
+        with contextlib.suppress(psutil.Error):
+            found += psutil.Process(process.pid).children(recursive=True)
+    return found
 
 
 def _living(processes: list[Any]) -> list[Any]:
