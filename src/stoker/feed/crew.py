@@ -34,6 +34,7 @@ class Crewman:
         batches: How many it has made.
         service_s: How long it takes for a batch; None when not known yet.
         affinity: The CPUs it may run on; None when not known.
+        busy_since: When it could begin with what it is making, by `time.perf_counter`.
     """
 
     starting: bool = True
@@ -41,6 +42,7 @@ class Crewman:
     batches: int = 0
     service_s: float | None = None
     affinity: frozenset[int] | None = None
+    busy_since: float = 0.0
 
 
 class Crew:

@@ -121,6 +121,13 @@ class Dispatcher:
         """A worker is given no more batches; it makes those that it holds."""
         self._serving.discard(worker)
 
+    def lost(self, worker: int) -> tuple[int, ...]:
+        """A stub."""
+        numbers = tuple(self._queues.pop(worker, ()))
+        self._serving.discard(worker)
+        self._again += numbers
+        return numbers
+
     def has_left(self, worker: int) -> bool:
         """Whether a worker that was told to leave has made all that it held."""
         return worker not in self._serving and not self._queues.get(worker)
@@ -154,6 +161,10 @@ class Dispatcher:
         """How many batches of a worker are made and not handed out."""
         made = [*self._pinning.values(), *self._ready.values()]
         return made.count(worker)
+
+    def is_pinned(self, number: int) -> bool:
+        """Whether a batch is made, and has still to be pinned."""
+        return number in self._pinning
 
     def is_pinning(self, worker: int) -> bool:
         """Whether a batch of a worker has still to be pinned."""
@@ -280,6 +291,11 @@ class Dispatcher:
         if self._pinning.pop(number, None) is None:
             self._queues[worker].remove(number)
         self._ready[number] = worker
+
+    def left_out(self, worker: int, number: int) -> None:
+        """A batch that a worker was making is given up; when its turn comes nobody gets it."""
+        self._queues[worker].remove(number)
+        self._ready[number] = -1
 
     def shard_ended(self, worker: int, number: int) -> None:
         """A worker's iterator had no batch `number`."""

@@ -13,18 +13,19 @@ Guarantees
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from stoker.errors import WaitTimeout
 from stoker.feed.crew import Crew
 from stoker.feed.dispatch import BURST_S, Dispatcher, nap_s, queue_depth
-from stoker.feed.faults import in_a_copy, timed_out, was_closed, worker_died
+from stoker.feed.faults import in_a_copy, was_closed, worker_died
 from stoker.feed.meter import Meter
 from stoker.feed.pinning import Pinned
 from stoker.feed.room import Room
+from stoker.feed.vigil import Scene, Vigil
 from stoker.order.epoch import EpochPlan, Task
 from stoker.workers.messages import BeginEpoch, Failed, Made, ShardEnded, Started
 from stoker.workers.process import Died
@@ -40,6 +41,10 @@ class _Raises:
         raise self._error
 
 
+_LEFT_OUT = object()
+"""Stands for a batch that nobody gets."""
+
+
 class Feed:
     """Batches of one epoch after another, from a pool of workers.
 
@@ -48,7 +53,7 @@ class Feed:
         prefetch: Batches in advance per worker.
         in_order: Whether batches come by number.
         sharded: Whether the data set is iterable.
-        timeout_s: How long `next` may wait for a batch; 0 means for ever.
+        vigil: What is done about a batch that does not come.
         meter: Takes note of what happens.
         room: How many bytes batches in flight may take.
 
@@ -66,7 +71,7 @@ class Feed:
         prefetch: int,
         in_order: bool,
         sharded: bool,
-        timeout_s: float,
+        vigil: Vigil,
         meter: Meter,
         room: Room,
     ) -> None:
@@ -75,7 +80,7 @@ class Feed:
         self._prefetch = prefetch
         self._in_order = in_order
         self._sharded = sharded
-        self._timeout_s = timeout_s
+        self._vigil = vigil
         self._meter = meter
         self._room = room
         self.closed = False
@@ -101,7 +106,9 @@ class Feed:
         if self._epoch >= 0:
             self._pool.begin_epoch(message)
         self._drop_all()
+        self._vigil.begin_epoch()
         self._epoch = message.epoch
+        self._message = message
         self._plan = plan
         self._waited_at = -BURST_S
         self._tasks: dict[int, Task] = {}
@@ -189,17 +196,19 @@ class Feed:
         """
         entered = time.perf_counter()
         self._meter.entered(entered)
+        answer, task = _LEFT_OUT, None
         try:
-            number = self._wait_for_batch(entered)
+            while answer is _LEFT_OUT:
+                number = self._wait_for_batch(entered)
+                answer, task = self._answers.pop(number), self._tasks.pop(number, None)
+                self._dispatcher.delivered(number)
         except StopIteration:
             raise
         except BaseException:
             if os.getpid() == self._owner_pid:
                 self.close()
             raise
-        answer = self._answers.pop(number)
-        self._dispatcher.delivered(number)
-        batch = self._open(answer, self._tasks.pop(number, None))
+        batch = self._open(answer, task)
         self._assign()
         self._meter.delivered(entered, time.perf_counter(), self._waited_s)
         return batch
@@ -211,20 +220,53 @@ class Feed:
             raise StopIteration if self._dispatcher.done() else was_closed()
         self._waited_s = 0.0
         self._look()
-        deadline = entered + self._timeout_s if self._timeout_s > 0 else None
+        look_at = entered + self._vigil.first_look_s
         while (number := self._next_ready()) is None:
             began = time.perf_counter()
-            left_s = None if deadline is None else deadline - began
-            if left_s is not None and left_s <= 0:
-                raise self._timed_out()
+            if began >= look_at:
+                look_at = self._overdue(entered)
+                continue
             out_of_turn = bool(self._answers)
             time.sleep(nap_s(self._held()))
-            self._handle(self._pool.wait(left_s))
+            self._handle(self._pool.wait(look_at - began))
             slept_s = time.perf_counter() - began
             self._waited_s += slept_s
             if out_of_turn:
                 self._meter.totals.order_s += slept_s
         return number
+
+    def _overdue(self, asked: float) -> float:
+        """Has something done about a batch that does not come; returns when to look again."""
+        scene = Scene(self.crew, self._dispatcher, self._tasks)
+        look_at, given_up = self._vigil.overdue(asked, scene)
+        for worker, number, skip, why in given_up:
+            if skip:
+                self._dispatcher.left_out(worker, number)
+                self._answers[number] = _LEFT_OUT
+            self._meter.gave_up(skipped=skip)
+            self.replace(worker, why)
+        return look_at
+
+    def replace(self, worker: int, why: str) -> None:
+        """Kills a worker and starts another; what it held is made again: a stub."""
+        logging.getLogger("stoker").warning("%s", why)
+        pool, crew = self._pool, self.crew
+        process = pool.process(worker)
+        process.kill()
+        process.join()
+        for event in pool.wait(0):
+            if event[0] != worker:
+                self._handle([event])
+        pool.deaths.setdefault(worker, Died(process.pid, process.exitcode))
+        for number, answer in list(self._answers.items()):
+            if isinstance(answer, tuple) and answer[0] == worker:
+                del self._answers[number]
+                self._dispatcher.put_back(number)
+        pool.bury(worker)
+        del crew.men[worker]
+        self._dispatcher.lost(worker)
+        crew.resize(crew.staying + 1, self._message)
+        self._assign()
 
     def _next_ready(self) -> int | None:
         """The number to hand out now; None while something is under way that is waited for.
@@ -310,6 +352,8 @@ class Feed:
         self._meter.note_peaks(self._dispatcher.in_flight, self._pool.slot_bytes)
 
     def _send(self, worker: int, tasks: list[Task]) -> None:
+        if self._dispatcher.running(worker)[0] == tasks[0].number:
+            self.crew.men[worker].busy_since = time.perf_counter()
         try:
             excess = self._pool.slot_count - self._room.slots if self._room.is_scarce else 0
             self._pool.make(worker, self._epoch, tasks, excess)
@@ -371,6 +415,7 @@ class Feed:
         if isinstance(message, ShardEnded):
             self._dispatcher.shard_ended(worker, message.number)
             return
+        self.crew.men[worker].busy_since = time.perf_counter()
         if isinstance(message, Made):
             self.crew.has_made(worker, message)
             if self.crew.pinner is not None:
@@ -406,14 +451,6 @@ class Feed:
         task = self._tasks.get(held[0]) if held else None
         starting = man is not None and man.service_s is None
         raise worker_died(death, task, self._sharded, starting=starting)
-
-    def _timed_out(self) -> WaitTimeout:
-        making = [
-            (worker, self._pool.process(worker).pid, held[0])
-            for worker in self.crew.men
-            if (held := self._dispatcher.running(worker))
-        ]
-        return timed_out(self._timeout_s, self._dispatcher.head, making)
 
     def rest(self) -> None:
         """Gives back the memory of slots that hold nothing; workers keep nothing but themselves."""

@@ -32,6 +32,7 @@ from stoker.feed.feed import Feed
 from stoker.feed.meter import Meter
 from stoker.feed.pinning import Pinner
 from stoker.feed.room import Room
+from stoker.feed.vigil import Vigil
 from stoker.order.epoch import EpochPlan, PrivateSampling
 from stoker.order.keys import EpochKey
 from stoker.transport.arena import PrivateArena, check_size
@@ -275,7 +276,7 @@ class _WithWorkers(_Iterator):
         context = loader.multiprocessing_context or torch.multiprocessing
         device, pinned = self._pin_memory_device, self._pin_memory
         prefetch, in_order, sharded = self._prefetch_factor, self._in_order, self._iterable
-        timeout_s = self._timeout
+        timeout_s, on_timeout = self._timeout, loader.on_timeout
 
         def new_feed() -> Feed:
             pool = ProcessPool(job, context, _KEPT_SLOTS, quiet=adaptive)
@@ -285,7 +286,7 @@ class _WithWorkers(_Iterator):
                 prefetch=prefetch,
                 in_order=in_order,
                 sharded=sharded,
-                timeout_s=timeout_s,
+                vigil=Vigil(timeout_s, on_timeout),
                 meter=meter,
                 room=room,
             )

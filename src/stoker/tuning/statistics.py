@@ -76,6 +76,8 @@ class Statistics:
             and how many waits were up to it and above the bound before. The last bound is inf.
         decisions: What was chosen, in order of time.
         remarks: What stood out, each a sentence with its measured reason.
+        timed_out: Batches that did not come within ``timeout`` and were made again, or left out.
+        left_out: Of those, how many were left out (``on_timeout="skip"``).
     """
 
     automatic: bool = False
@@ -111,6 +113,8 @@ class Statistics:
     waits: tuple[tuple[float, int], ...] = ()
     decisions: tuple[Decision, ...] = ()
     remarks: tuple[str, ...] = ()
+    timed_out: int = 0
+    left_out: int = 0
 
     @property
     def rate_per_s(self) -> float:
