@@ -27,9 +27,8 @@ import threading
 import time
 import warnings
 import weakref
-from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from multiprocessing import process as multiprocessing_process
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
@@ -39,9 +38,9 @@ from typing import Any, NamedTuple
 from stoker.errors import TransportError
 from stoker.order.epoch import Task
 from stoker.transport.arena import LentSlots, Shipment
-from stoker.workers.accounting import FreeSlots
 from stoker.workers.etiquette import look_around, quiet_fork
 from stoker.workers.job import Job, run
+from stoker.workers.member import Member, Unread
 from stoker.workers.messages import (
     BeginEpoch,
     Made,
@@ -54,7 +53,6 @@ from stoker.workers.messages import (
 from stoker.workers.stopping import stop_all
 from stoker.workers.waiting import Waiter
 
-_UNREAD_LIMIT_BYTES = 4096
 # A pipe holds more (Linux: 208 KiB, half of it overhead), but a worker should not wait for room.
 _PIPE_BYTES = 32 * 1024
 _LIVENESS_CHECK_S = 0.5
@@ -82,16 +80,6 @@ class Died(NamedTuple):
 
     pid: int | None
     exitcode: int | None
-
-
-@dataclass
-class _Unread:
-    """A message that its worker may not have read yet, and how many tasks of it are open."""
-
-    data: bytes
-    tasks: int
-    size_bytes: int
-    ended: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
 
 
 @contextlib.contextmanager
@@ -133,21 +121,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-@dataclass
-class _Member:
-    """One worker, and what lies between it and the main process."""
-
-    process: Any
-    connection: Connection
-    slots: LentSlots
-    free: FreeSlots = field(default_factory=FreeSlots)
-    unread: deque[_Unread] = field(default_factory=deque)
-    outbox: deque[_Unread] = field(default_factory=deque)
-    begin: bytes = b""
-    leaving: bool = False
-    answer_bytes: int = 1
-
-
 class ProcessPool:
     """Worker processes; some may be added and others retired. For one thread of one process.
 
@@ -177,7 +150,7 @@ class ProcessPool:
         )
         _EVERY_POOL.add(self)
         self._kept_limit = kept_limit
-        self._members: dict[int, _Member] = {}
+        self._members: dict[int, Member] = {}
         self.deaths: dict[int, Died] = {}
         self.largest_bytes = 0
         if job.segments == "named" and os.name == "posix":
@@ -239,7 +212,7 @@ class ProcessPool:
             theirs.close()
         self.processes.append(started)
         self._connections.append(ours)
-        self._members[worker] = _Member(started, ours, LentSlots(self._kept_limit))
+        self._members[worker] = Member(started, ours, LentSlots(self._kept_limit))
         self._waiter.add(ours, worker)
         self._waiter.add(started.sentinel, _sentinel(worker))
 
@@ -247,7 +220,7 @@ class ProcessPool:
         """Lets a worker end. It must hold no task, and no batch of it may be unopened."""
         member = self._members[worker]
         member.leaving = True
-        self._post(member, _Unread(dumps(Stop()), 0, 0))
+        member.post(Unread(dumps(Stop()), 0, 0))
 
     def process(self, worker: int) -> Any:
         """The process object of a worker."""
@@ -342,38 +315,7 @@ class ProcessPool:
             member.slots.put_back(ended)
             raise
         member.free.sent(len(ended[0]), len(tasks))
-        self._post(member, _Unread(data, len(tasks), len(data), ended))
-
-    def _post(self, member: _Member, message: _Unread) -> None:
-        member.outbox.append(message)
-        self._flush(member)
-
-    def _flush(self, member: _Member) -> None:
-        outbox, unread = member.outbox, member.unread
-        while outbox:
-            size_bytes = outbox[0].size_bytes + len(member.begin)
-            if unread and sum(u.size_bytes for u in unread) + size_bytes > _UNREAD_LIMIT_BYTES:
-                return
-            message = outbox.popleft()
-            begin, member.begin = member.begin, b""
-            if begin:
-                self._write(member, begin)
-            self._write(member, message.data)
-            unread.append(_Unread(b"", message.tasks, size_bytes))
-
-    def _answered(self, member: _Member) -> None:
-        """A worker has answered a task, so it has read all messages before that one."""
-        unread = member.unread
-        while not unread[0].tasks:
-            unread.popleft()
-        unread[0].tasks -= 1
-        if not unread[0].tasks:
-            unread.popleft()
-        self._flush(member)
-
-    def _write(self, member: _Member, data: bytes) -> None:
-        with contextlib.suppress(OSError):  # It is dead, which `wait` will tell.
-            member.connection.send_bytes(data)
+        member.post(Unread(data, len(tasks), len(data), ended))
 
     def wait(self, timeout_s: float | None) -> list[tuple[int, Any]]:
         """Blocks until something happened, or for `timeout_s` (None: for ever).
@@ -440,7 +382,7 @@ class ProcessPool:
         member.connection.close()
         member.slots.close()
 
-    def _receive(self, worker: int, member: _Member) -> tuple[int, Any]:
+    def _receive(self, worker: int, member: Member) -> tuple[int, Any]:
         data = member.connection.recv_bytes()
         answer = loads(data)
         if isinstance(answer, Started):
@@ -449,10 +391,10 @@ class ProcessPool:
         if isinstance(answer, Made):
             member.answer_bytes = len(data)
             self._accept(member, answer.shipment)
-        self._answered(member)
+        member.answered()
         return worker, answer
 
-    def _accept(self, member: _Member, shipment: Shipment) -> None:
+    def _accept(self, member: Member, shipment: Shipment) -> None:
         size_bytes = shipment.size_bytes
         if shipment.new is not None:
             try:
