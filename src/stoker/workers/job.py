@@ -38,6 +38,7 @@ from stoker.order.epoch import Task
 from stoker.order.keys import EpochKey
 from stoker.transport.arena import WorkerArena
 from stoker.transport.shm import Kind
+from stoker.workers.blackbox import BlackBox
 from stoker.workers.clocks import cpu_wait_s
 from stoker.workers.collating import Stacking, install
 from stoker.workers.etiquette import settle
@@ -96,9 +97,10 @@ def run(
     job: Job,
     worker: int,
     connection: Connection,
-    inherited: list[Connection],
+    inherited: list[Connection | BlackBox],
     first: BeginEpoch,
     parent_pid: int | None,
+    box: BlackBox,
 ) -> None:
     """Serves batches until the pipe ends.
 
@@ -106,10 +108,11 @@ def run(
         job: What to do.
         worker: Number of this worker, from 0.
         connection: To the main process.
-        inherited: Ends of other workers' pipes that came along by fork, to be closed.
+        inherited: What is for other workers and came along by fork, to be closed.
         first: The epoch to begin with.
         parent_pid: The process to end with, whatever happens to it, where the system can
             see to that; None where it can't.
+        box: What it is to write its stacks into.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -121,6 +124,7 @@ def run(
             return
     for other in inherited:
         other.close()
+    box.install()
     try:
         _Worker(job, worker, connection, first).serve()
     except (EOFError, BrokenPipeError, ConnectionResetError):

@@ -38,6 +38,7 @@ from typing import Any, NamedTuple
 from stoker.errors import TransportError
 from stoker.order.epoch import Task
 from stoker.transport.arena import LentSlots, Shipment
+from stoker.workers.blackbox import BlackBox
 from stoker.workers.etiquette import look_around, quiet_fork
 from stoker.workers.job import Job, run
 from stoker.workers.member import Member, Unread
@@ -135,6 +136,7 @@ class ProcessPool:
     Attributes:
         processes: The process objects of the workers there are.
         deaths: Workers that ended unasked.
+        boxes: What each worker writes its stacks into, until it is buried or the pool closed.
         largest_bytes: The largest slot, or batch that came without one, so far.
     """
 
@@ -145,8 +147,9 @@ class ProcessPool:
         self.processes: list[Any] = []
         self._connections: list[Connection] = []
         self._waiter = Waiter()
+        self.boxes: dict[int, BlackBox] = {}
         self.close = weakref.finalize(
-            self, stop_all, self.processes, self._connections, self._waiter, os.getpid()
+            self, stop_all, self.processes, self._connections, self._waiter, self.boxes, os.getpid()
         )
         _EVERY_POOL.add(self)
         self._kept_limit = kept_limit
@@ -192,19 +195,22 @@ class ProcessPool:
         context = self._context
         ours, theirs = context.Pipe(duplex=True)
         method = context.get_start_method()
-        inherited = [*self._connections, ours] if method == "fork" else []
+        box = BlackBox()
+        others = [*self._connections, *self.boxes.values(), ours]
+        inherited = others if method == "fork" else []
         # The system can end a worker with the thread that started it, which must not be
         # sooner than the process.
         in_main_thread = threading.current_thread() is threading.main_thread()
         parent_pid = os.getpid() if in_main_thread and method != "forkserver" else None
         started = context.Process(
-            target=run, args=(job, worker, theirs, inherited, first, parent_pid), daemon=True
+            target=run, args=(job, worker, theirs, inherited, first, parent_pid, box), daemon=True
         )
         try:
             with _interrupts_held_back(context), quiet_fork():
                 started.start()
         except BaseException as error:
             ours.close()
+            box.close()
             if isinstance(error, (TypeError, AttributeError, PicklingError)) and not self._quiet:
                 warnings.warn(_PICKLE_WARNING, stacklevel=7)
             raise
@@ -212,7 +218,7 @@ class ProcessPool:
             theirs.close()
         self.processes.append(started)
         self._connections.append(ours)
-        self._members[worker] = Member(started, ours, LentSlots(self._kept_limit))
+from stoker.workers.blackbox import BlackBox
         self._waiter.add(ours, worker)
         self._waiter.add(started.sentinel, _sentinel(worker))
 
@@ -380,6 +386,7 @@ class ProcessPool:
         self._connections.remove(member.connection)
         member.process.join()
         member.connection.close()
+        self.boxes.pop(worker).close()
         member.slots.close()
 
     def _receive(self, worker: int, member: Member) -> tuple[int, Any]:

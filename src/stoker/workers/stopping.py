@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from stoker.transport.shm import discard
+from stoker.workers.blackbox import BlackBox
 from stoker.workers.messages import Made, Stop, dumps, loads
 from stoker.workers.waiting import Waiter
 
@@ -22,7 +23,11 @@ _STOP_S, _TERMINATE_S, _KILL_S = 0.3, 0.2, 0.2
 
 
 def stop_all(
-    processes: list[Any], connections: list[Connection], waiter: Waiter, owner_pid: int
+    processes: list[Any],
+    connections: list[Connection],
+    waiter: Waiter,
+    boxes: dict[int, BlackBox],
+    owner_pid: int,
 ) -> None:
     """Ends the workers of a pool that is closed, dropped, or alive at interpreter exit."""
     if os.getpid() != owner_pid:
@@ -43,6 +48,8 @@ def stop_all(
         _drain(processes, connections, _KILL_S)
         for connection in connections:
             connection.close()
+        for box in boxes.values():
+            box.close()
 
 
 def _living(processes: list[Any]) -> list[Any]:
