@@ -18,8 +18,9 @@ from typing import Literal
 from stoker.feed.dispatch import Dispatcher
 from stoker.feed.meter import Meter
 from stoker.feed.pinning import Pinner
+from stoker.workers.death import Died
 from stoker.workers.messages import BeginEpoch, Made, Started
-from stoker.workers.process import Died, ProcessPool
+from stoker.workers.process import ProcessPool
 
 _SMOOTHING = 0.2
 

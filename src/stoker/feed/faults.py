@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from stoker.errors import IteratorStopped, WaitTimeout, WorkerDied
 from stoker.order.epoch import Task
-from stoker.workers.process import Died
+from stoker.workers.death import Died
 
 
 def timed_out(timeout_s: float, number: int, making: Sequence[tuple[int, int, int]]) -> WaitTimeout:

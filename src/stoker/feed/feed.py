@@ -26,8 +26,8 @@ from stoker.feed.meter import Meter
 from stoker.feed.pinning import Pinned
 from stoker.feed.room import Room
 from stoker.order.epoch import EpochPlan, Task
+from stoker.workers.death import Died
 from stoker.workers.messages import BeginEpoch, Failed, Made, ShardEnded, Started
-from stoker.workers.process import Died
 
 
 class _Raises:

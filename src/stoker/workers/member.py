@@ -2,12 +2,12 @@
 
 Guarantees
     - The main process never blocks on sending: a worker is sent more than a few kilobytes
-      only when it has nothing else to read, so it is reading.
+      only when it has nothing else to read, so it is reading. Should it read nothing of that
+      for minutes, it is killed.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections import deque
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
@@ -84,5 +84,9 @@ class Member:
             unread.append(Unread(b"", message.tasks, size_bytes))
 
     def _write(self, data: bytes) -> None:
-        with contextlib.suppress(OSError):  # It is dead, which its sentinel tells.
+        try:
             self.connection.send_bytes(data)
+        except BlockingIOError:  # It has read nothing for minutes, and has a part of it now.
+            self.process.kill()
+        except OSError:  # It is dead, which its sentinel tells.
+            pass
