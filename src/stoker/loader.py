@@ -116,13 +116,15 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         in_order: bool = True,
         seed: int | None = None,
         memory_limit: int | str | None = None,
+        max_restarts: int = 3,
     ) -> None:
         seed = options.seed(seed)
         workers = options.num_workers(num_workers)
         automatic = isinstance(workers, options.AutoWorkers)
         if prefetch_factor == 0 and (automatic or workers > 0):
             raise options.prefetch_of_zero()
-        account = Account(options.memory_limit(memory_limit))
+        restarts = options.max_restarts(max_restarts)
+        account = Account(options.memory_limit(memory_limit), restarts)
         super().__init__(
             dataset,
             batch_size,
@@ -144,6 +146,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         )
         self.seed = seed
         self.memory_limit = memory_limit
+        self.max_restarts = max_restarts
         self._take(account)
         if isinstance(persistent_workers, options.AutoFlag):
             vars(self)["persistent_workers"] = persistent_workers
@@ -156,7 +159,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             )
 
     def __setattr__(self, attr: str, val: Any) -> None:
-        if attr in ("seed", "memory_limit") and attr in vars(self):
+        if attr in ("seed", "memory_limit", "max_restarts") and attr in vars(self):
             # As torch refuses its own frozen attributes.
             raise ValueError(
                 f"{attr} attribute should not be set after {type(self).__name__} is initialized"
@@ -219,6 +222,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             draws=account.draws,
             meter=account.meter,
             room=account.room,
+            restarts=account.restarts,
             generator=self.generator,
             length=identity.length,
             begun=account.begun,
@@ -288,7 +292,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._take(Account(options.memory_limit(self.memory_limit)))
+        self._take(Account(options.memory_limit(self.memory_limit), self.max_restarts))
         self.num_workers = self.num_workers
 
     def _take(self, account: Account) -> None:

@@ -26,7 +26,7 @@ def parameters(kind: type) -> dict[str, inspect.Parameter]:
     return found
 
 
-NEW = ["seed", "memory_limit"]
+NEW = ["seed", "memory_limit", "max_restarts"]
 OURS, THEIRS = parameters(stoker.DataLoader), parameters(torch.utils.data.DataLoader)
 
 

@@ -153,8 +153,6 @@ class AdaptiveFeed:
         plain = epoch.batch_limit_bytes is None and epoch.pin is None
         finished = functools.partial(_make_and_finish, epoch)
         self._make: Callable[[Task], Any] = epoch.maker.make if plain else finished
-        if self._feed is not None and self._feed.has_losses:
-            self._feed.close()
         if self._feed is not None and self._feed.closed:  # Not persistent, or after an error.
             self._feed = None
         if self._feed is not None:

@@ -133,7 +133,7 @@ class Dispatcher:
         numbers = tuple(self._queues.pop(worker, ()))
         if self.sharded:
             self._queues[worker] = deque()
-            self._rounds[worker] -= len(numbers)
+            self._rounds[worker] = self._rounds.get(worker, 0) - len(numbers)
         else:
             self._serving.discard(worker)
             self._again += numbers
@@ -181,6 +181,10 @@ class Dispatcher:
         """Whether there is nothing left for a worker to make in this epoch."""
         no_more = worker in self._ended if self.sharded else self._exhausted and not self._again
         return no_more and not self._queues.get(worker)
+
+    def shard_is_over(self, worker: int) -> bool:
+        """Whether the iterator of a worker has ended, whatever the worker still holds."""
+        return self.sharded and worker in self._ended
 
     def next_assignment(
         self, *, waiting: bool, depths: Mapping[int, int], run_ahead: int, most: int

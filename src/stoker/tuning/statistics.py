@@ -76,6 +76,7 @@ class Statistics:
             and how many waits were up to it and above the bound before. The last bound is inf.
         decisions: What was chosen, in order of time.
         remarks: What stood out, each a sentence with its measured reason.
+        replaced: Workers that died and were replaced, their batches made again.
     """
 
     automatic: bool = False
@@ -111,6 +112,7 @@ class Statistics:
     waits: tuple[tuple[float, int], ...] = ()
     decisions: tuple[Decision, ...] = ()
     remarks: tuple[str, ...] = ()
+    replaced: int = 0
 
     @property
     def rate_per_s(self) -> float:
@@ -161,6 +163,7 @@ def _work(told: Statistics) -> Rows:
     epoch = "" if told.length is None else f", {count_of(told.length, 'batch')} in each"
     return [
         ("workers now", f"{told.num_workers} ({chosen}; {told.peak_workers} at its peak)"),
+        *([("workers that died", f"{told.replaced:,}, replaced")] if told.replaced else []),
         ("epochs", f"{told.epochs:,}{epoch}"),
         ("batches", f"{told.batches:,} ({number(told.rate_per_s)} a second)"),
     ]
