@@ -30,7 +30,7 @@ from stoker.tuning.statistics import Statistics
 from stoker.workers.likeness import likeness
 
 T_co = TypeVar("T_co", covariant=True)
-_FROZEN = ("seed", "memory_limit", "on_timeout")
+_FROZEN = ("seed", "memory_limit", "max_restarts", "on_timeout")
 _BY_ITSELF = options.AutoFlag(0)
 _ONE_ITERATOR = (
     "an iterable data set has an iterator in each worker, so its batches depend on how many "
@@ -123,6 +123,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         in_order: bool = True,
         seed: int | None = None,
         memory_limit: int | str | None = None,
+        max_restarts: int = 3,
         on_timeout: Literal["raise", "retry", "skip"] = "raise",
     ) -> None:
         seed = options.seed(seed)
@@ -131,7 +132,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         automatic = isinstance(workers, options.AutoWorkers)
         if prefetch_factor == 0 and (automatic or workers > 0):
             raise options.prefetch_of_zero()
-        account = Account(options.memory_limit(memory_limit))
+        restarts = options.max_restarts(max_restarts)
+        account = Account(options.memory_limit(memory_limit), restarts)
         super().__init__(
             dataset,
             batch_size,
@@ -153,6 +155,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         )
         self.seed = seed
         self.memory_limit = memory_limit
+        self.max_restarts = max_restarts
         self.on_timeout = on_timeout
         self._take(account)
         if isinstance(persistent_workers, options.AutoFlag):
@@ -229,6 +232,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             draws=account.draws,
             meter=account.meter,
             room=account.room,
+            restarts=account.restarts,
             generator=self.generator,
             length=identity.length,
             begun=account.begun,
@@ -298,7 +302,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._take(Account(options.memory_limit(self.memory_limit)))
+        self._take(Account(options.memory_limit(self.memory_limit), self.max_restarts))
         self.num_workers = self.num_workers
 
     def _take(self, account: Account) -> None:

@@ -89,6 +89,27 @@ def memory_limit(value: Any) -> int | None:
     return limit
 
 
+def max_restarts(value: Any) -> int:
+    """Checks the argument ``max_restarts``.
+
+    Returns:
+        The number.
+
+    Raises:
+        TypeError: It is no integer.
+        ArgumentError: It is negative.
+    """
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"max_restarts option should be an int, but got max_restarts={value!r}")
+    number: int = value.__index__()
+    if number < 0:
+        raise ArgumentError(
+            f"max_restarts option should be non-negative, but got max_restarts={number}",
+            change="max_restarts=; 0 replaces no worker",
+        )
+    return number
+
+
 def on_timeout(value: Any) -> Any:
     """Checks the argument ``on_timeout``.
 

@@ -26,7 +26,7 @@ def parameters(kind: type) -> dict[str, inspect.Parameter]:
     return found
 
 
-NEW = {"seed": None, "memory_limit": None, "on_timeout": "raise"}
+NEW = {"seed": None, "memory_limit": None, "max_restarts": 3, "on_timeout": "raise"}
 OURS, THEIRS = parameters(stoker.DataLoader), parameters(torch.utils.data.DataLoader)
 
 

@@ -6,40 +6,41 @@ are pinned. While the consumer is away, workers go on with what they were sent.
 Guarantees
     - An error of the data set, the collate function or the sampler is raised in place of the
       batch it belongs to, after the batches before it.
-    - A worker that died while there was still something to make is an error within a
-      second. After that, or a time-out, or Ctrl-C inside `next`, the workers are stopped.
+    - A worker that died while there was still something to make is replaced, and its batches
+      are made again; or it is an error within a second, see `replacing`. After that, or a
+      time-out, or Ctrl-C inside `next`, the workers are stopped.
     - Answers that belong to an earlier epoch (the consumer left in its middle) are dropped.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from stoker.errors import WorkerDied
+from stoker.feed.allotting import allotted
 from stoker.feed.crew import Crew
 from stoker.feed.dispatch import BURST_S, Dispatcher, nap_s, queue_depth
-from stoker.feed.faults import in_a_copy, was_closed, worker_died
+from stoker.feed.faults import in_a_copy, was_closed
 from stoker.feed.meter import Meter
 from stoker.feed.pinning import Pinned
+from stoker.feed.replacing import Opened, Raises, Replacing
+from stoker.feed.restarts import Restarts
 from stoker.feed.room import Room
 from stoker.feed.vigil import Scene, Vigil
 from stoker.order.epoch import EpochPlan, Task
-from stoker.workers.messages import BeginEpoch, Failed, Made, ShardEnded, Started
-from stoker.workers.process import Died
-
-
-class _Raises:
-    """Stands for a batch that could not be made; re-raised like torch's ExceptionWrapper."""
-
-    def __init__(self, error: BaseException) -> None:
-        self._error = error
-
-    def reraise(self) -> None:
-        raise self._error
-
+from stoker.workers.death import Died
+from stoker.workers.messages import (
+    BeginEpoch,
+    Failed,
+    Made,
+    Repeated,
+    Repeating,
+    ShardEnded,
+    Started,
+)
 
 _LEFT_OUT = object()
 """Stands for a batch that nobody gets."""
@@ -56,6 +57,9 @@ class Feed:
         vigil: What is done about a batch that does not come.
         meter: Takes note of what happens.
         room: How many bytes batches in flight may take.
+        restarts: How many workers that died may be replaced.
+        likeness: Tells what workers that are started now are made from; None where it does not
+            matter whether that has changed.
 
     Attributes:
         crew: The workers.
@@ -74,6 +78,8 @@ class Feed:
         vigil: Vigil,
         meter: Meter,
         room: Room,
+        restarts: Restarts,
+        likeness: Callable[[], Any] | None = None,
     ) -> None:
         self.crew = crew
         self._pool = crew.pool
@@ -83,6 +89,7 @@ class Feed:
         self._vigil = vigil
         self._meter = meter
         self._room = room
+        self._replacing = Replacing(crew, restarts, sharded=sharded, likeness=likeness)
         self.closed = False
         self.on_second_try: Callable[[Task, Failed], Any] | None = None
         self._owner_pid = os.getpid()
@@ -99,16 +106,15 @@ class Feed:
             plan: Its batches.
             message: What workers were, or are to be, told of it.
             first: The number of the first batch that is to be made here.
+
+        Raises:
+            WorkerDied: A worker has died since, and may not be replaced.
         """
-        for death in self._pool.deaths.values():  # It had no work left when it died.
-            self.close()
-            raise worker_died(death, None, self._sharded)
         if self._epoch >= 0:
             self._pool.begin_epoch(message)
         self._drop_all()
         self._vigil.begin_epoch()
         self._epoch = message.epoch
-        self._message = message
         self._plan = plan
         self._waited_at = -BURST_S
         self._tasks: dict[int, Task] = {}
@@ -117,6 +123,11 @@ class Feed:
         )
         if first:
             self._dispatcher.skip(first - 1)
+        try:
+            self._replacing.begin_epoch(message, self._dispatcher, self._tasks)
+        except BaseException:
+            self.close()
+            raise
         self.crew.serve(self._dispatcher)
         self._assign()
 
@@ -146,9 +157,14 @@ class Feed:
         return self._dispatcher.assigned_so_far
 
     @property
-    def has_losses(self) -> bool:
-        """Whether a worker died that had nothing to do."""
-        return bool(self._pool.deaths)
+    def restarted(self) -> int:
+        """How many workers of the loader were replaced so far."""
+        return self._replacing.blame.restarts.total
+
+    @property
+    def has_suspects(self) -> bool:
+        """Whether a batch is to be made at which a worker has died: in a worker, and not here."""
+        return self._replacing.blame.suspects
 
     def check(self) -> None:
         """Raises `IteratorStopped` in a forked copy, and after the workers were stopped."""
@@ -190,7 +206,7 @@ class Feed:
 
         Raises:
             StopIteration: The epoch is over.
-            WorkerDied: A worker is dead.
+            WorkerDied: A worker is dead and may not be replaced.
             WaitTimeout: Nothing came in time.
             Exception: What the data set, collate function or sampler raised for this batch.
         """
@@ -238,35 +254,16 @@ class Feed:
     def _overdue(self, asked: float) -> float:
         """Has something done about a batch that does not come; returns when to look again."""
         scene = Scene(self.crew, self._dispatcher, self._tasks)
-        look_at, given_up = self._vigil.overdue(asked, scene)
-        for worker, number, skip, why in given_up:
-            if skip:
-                self._dispatcher.left_out(worker, number)
-                self._answers[number] = _LEFT_OUT
-            self._meter.gave_up(skipped=skip)
-            self.replace(worker, why)
+        began = max(asked, self._replacing.repeating_at)  # What is made again takes its time.
+        look_at, given_up = self._vigil.overdue(began, scene)
+        for gone in given_up:
+            skipped = gone.batch if gone.skip else None
+            try:
+                self.replace(gone.worker, gone.why, leave_out=skipped)
+            except WorkerDied as died:
+                raise gone.error from died
+            self._meter.gave_up(skipped=gone.skip)
         return look_at
-
-    def replace(self, worker: int, why: str) -> None:
-        """Kills a worker and starts another; what it held is made again: a stub."""
-        logging.getLogger("stoker").warning("%s", why)
-        pool, crew = self._pool, self.crew
-        process = pool.process(worker)
-        process.kill()
-        process.join()
-        for event in pool.wait(0):
-            if event[0] != worker:
-                self._handle([event])
-        pool.deaths.setdefault(worker, Died(process.pid, process.exitcode))
-        for number, answer in list(self._answers.items()):
-            if isinstance(answer, tuple) and answer[0] == worker:
-                del self._answers[number]
-                self._dispatcher.put_back(number)
-        pool.bury(worker)
-        del crew.men[worker]
-        self._dispatcher.lost(worker)
-        crew.resize(crew.staying + 1, self._message)
-        self._assign()
 
     def _next_ready(self) -> int | None:
         """The number to hand out now; None while something is under way that is waited for.
@@ -288,6 +285,8 @@ class Feed:
         fault, self._fault = self._fault, None
         if fault is not None:
             raise fault
+        for worker, death in list(self._pool.deaths.items()):
+            self._handle_death(worker, death)
         self._handle(self._pool.wait(0))
 
     def _look_for_nobody(self) -> None:
@@ -329,7 +328,7 @@ class Feed:
         handfuls: dict[int, list[Task]] = {}
         while command := self._dispatcher.next_assignment(
             waiting=waiting,
-            depths=self._within_room(depths) if self._room.is_scarce else depths,
+            depths=self._allotted(depths) if self._room.is_scarce else depths,
             run_ahead=run_ahead,
             most=most,
         ):
@@ -356,29 +355,21 @@ class Feed:
             self.crew.men[worker].busy_since = time.perf_counter()
         try:
             excess = self._pool.slot_count - self._room.slots if self._room.is_scarce else 0
-            self._pool.make(worker, self._epoch, tasks, excess)
+            self._pool.make(worker, self._epoch, tasks, excess, self._replacing.careful(tasks))
         except Exception as error:  # Indices that do not pickle.
             for task in tasks:
                 self._dispatcher.finished(worker, task.number)
-                self._answers[task.number] = _Raises(error)
+                self._answers[task.number] = Raises(error)
 
-    def _within_room(self, depths: dict[int, int]) -> dict[int, int]:
-        """How many batches each worker may hold so that no more slots are made than fit."""
-        dispatcher, pool = self._dispatcher, self._pool
-        more = self._fits_another_slot()
-        if not more and dispatcher.is_still:
-            turn = dispatcher.whose_turn()
-            if not any(pool.free_slots(worker) for worker in (depths if turn is None else [turn])):
-                # What others have is given back, and one batch at a time goes on in any case.
-                self._empty_slots()
-                more = True
-        return {
-            worker: min(depth, len(dispatcher.running(worker)) + max(more, pool.free_slots(worker)))
-            for worker, depth in depths.items()
-        }
-
-    def _fits_another_slot(self) -> bool:
-        return self._pool.slot_count + self._pool.slots_to_come < self._room.slots
+    def _allotted(self, depths: dict[int, int]) -> dict[int, int]:
+        opened = sum(type(answer) is Opened for answer in self._answers.values())
+        return allotted(
+            depths,
+            self._dispatcher,
+            self._pool,
+            self._room.slots - opened,
+            self._empty_slots,
+        )
 
     def _held(self) -> Iterator[tuple[int, float | None]]:
         for worker, man in self.crew.men.items():
@@ -393,7 +384,7 @@ class Feed:
                 return None
             return task._replace(number=number)
         except Exception as error:
-            self._answers[self._dispatcher.failed_to_plan()] = _Raises(error)
+            self._answers[self._dispatcher.failed_to_plan()] = Raises(error)
             return None
 
     def _handle(self, events: list[tuple[int, Any]]) -> None:
@@ -401,7 +392,10 @@ class Feed:
             if isinstance(message, Died):
                 self._handle_death(worker, message)
             elif isinstance(message, Started):
+                self._replacing.blame.came_up()
                 self.crew.came_up(worker, message)
+            elif isinstance(message, (Repeating, Repeated)):
+                self._replacing.repeats(worker, message)
             elif message is None:
                 self._handle_pinned()
             elif message.epoch != self._epoch:
@@ -412,6 +406,7 @@ class Feed:
             self.crew.dismiss()
 
     def _handle_answer(self, worker: int, message: Any) -> None:
+        self._replacing.answered(worker, message)
         if isinstance(message, ShardEnded):
             self._dispatcher.shard_ended(worker, message.number)
             return
@@ -442,15 +437,26 @@ class Feed:
         self._answers = {}
 
     def _handle_death(self, worker: int, death: Died) -> None:
-        man = self.crew.men.get(worker)
-        if self.crew.lost_while_starting(worker, death):
-            return
-        if self._dispatcher.has_ended(worker):
-            return
-        held = self._dispatcher.running(worker)
-        task = self._tasks.get(held[0]) if held else None
-        starting = man is not None and man.service_s is None
-        raise worker_died(death, task, self._sharded, starting=starting)
+        if not self._dispatcher.has_ended(worker):
+            self._replacing.lost(worker, death, self._answers)
+
+    def replace(self, worker: int, why: str, leave_out: int | None = None) -> None:
+        """Kills a worker; another takes its place, and makes its batches again.
+
+        Args:
+            worker: Its number.
+            why: Why, as a clause.
+            leave_out: A batch that nobody is to get, if the worker has not made it by then.
+
+        Raises:
+            WorkerDied: Another would not make the same batches.
+        """
+        for event in self._pool.kill(worker, why):
+            held = self._dispatcher.running(worker)
+            if isinstance(event[1], Died) and event[0] == worker and leave_out in held:
+                self._dispatcher.left_out(worker, leave_out)
+                self._answers[leave_out] = _LEFT_OUT
+            self._handle([event])
 
     def rest(self) -> None:
         """Gives back the memory of slots that hold nothing; workers keep nothing but themselves."""
@@ -481,13 +487,10 @@ class Feed:
         self._look_for_nobody()
         for number, answer in list(self._answers.items()):
             made = isinstance(answer, tuple) and isinstance(answer[1], Made)
-            if made or type(answer) is Pinned:
+            if made or type(answer) in (Pinned, Opened):
                 self._drop(self._answers.pop(number))
                 self._dispatcher.put_back(number)
         self.rest()
-        for death in self._pool.deaths.values():  # It had nothing left to do; now it has.
-            if not self._dispatcher.has_ended(-1):
-                self._fault = self._fault or worker_died(death, None, self._sharded)
 
     def close(self) -> None:
         """Stops the workers, in less than a second. Batches handed out stay valid."""

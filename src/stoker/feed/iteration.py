@@ -31,6 +31,7 @@ from stoker.feed.crew import Crew
 from stoker.feed.feed import Feed
 from stoker.feed.meter import Meter
 from stoker.feed.pinning import Pinner
+from stoker.feed.restarts import Restarts
 from stoker.feed.room import Room
 from stoker.feed.vigil import Vigil
 from stoker.order.epoch import EpochPlan, PrivateSampling
@@ -40,6 +41,7 @@ from stoker.transport.layout import size_bytes
 from stoker.transport.shm import kind_here
 from stoker.workers.collating import DefaultCollate, Stacking
 from stoker.workers.job import Job
+from stoker.workers.likeness import likeness
 from stoker.workers.making import Draws, Ended, IterableMaker, Maker, MapMaker
 from stoker.workers.messages import BeginEpoch
 from stoker.workers.process import ProcessPool
@@ -71,6 +73,7 @@ class Setting:
         draws: What the loader knows about its data set.
         meter: Takes note of what happens.
         room: The memory for batches in flight.
+        restarts: How many workers that died may be replaced.
         generator: What the sampler draws from, where that is not a global one; or None.
         length: How many batches an epoch has; None when unknown.
         begun: Told of the plan of each epoch.
@@ -83,6 +86,7 @@ class Setting:
     draws: Draws
     meter: Meter
     room: Room
+    restarts: Restarts
     generator: Any
     length: int | None
     begun: Callable[[EpochPlan], None]
@@ -277,6 +281,8 @@ class _WithWorkers(_Iterator):
         device, pinned = self._pin_memory_device, self._pin_memory
         prefetch, in_order, sharded = self._prefetch_factor, self._in_order, self._iterable
         timeout_s, on_timeout = self._timeout, loader.on_timeout
+        restarts = self._setting.restarts
+        made_of = functools.partial(likeness, job.dataset, job.collate_fn, job.worker_init_fn)
 
         def new_feed() -> Feed:
             pool = ProcessPool(job, context, _KEPT_SLOTS, quiet=adaptive)
@@ -289,6 +295,8 @@ class _WithWorkers(_Iterator):
                 vigil=Vigil(timeout_s, on_timeout),
                 meter=meter,
                 room=room,
+                restarts=restarts,
+                likeness=None if adaptive else made_of,
             )
 
         return new_feed

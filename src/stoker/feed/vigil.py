@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from textwrap import indent
 from typing import Any, Literal, NamedTuple
 
 from stoker.errors import WaitTimeout
@@ -38,12 +39,14 @@ class GivenUp(NamedTuple):
         batch: The number of the batch that it is at.
         skip: Whether that is to be left out; else it is made again.
         why: For people.
+        error: What to raise where it can't be replaced.
     """
 
     worker: int
     batch: int
     skip: bool
     why: str
+    error: WaitTimeout
 
 
 @dataclass(frozen=True)
@@ -147,11 +150,16 @@ class Vigil:
         if not skip and self._tried[plight.batch] >= _TRIES:
             raise error
         then = "is left out" if skip else "is made again by another worker"
-        why = (
-            f"batch {plight.batch} did not come within {self._patience.timeout_s} s (timeout=) "
-            f"and {then} (on_timeout={self._on_timeout!r})\n{plight}"
+        _log.warning(
+            "batch %d did not come within %s s (timeout=) and %s (on_timeout=%r)\n%s",
+            plight.batch,
+            self._patience.timeout_s,
+            then,
+            self._on_timeout,
+            indent(str(plight), "    "),
         )
-        return GivenUp(plight.worker, plight.batch, skip, why)
+        why = f"it was at batch {plight.batch} for longer than timeout="
+        return GivenUp(plight.worker, plight.batch, skip, why, error)
 
     def _plights(self, now: float, scene: Scene) -> list[Plight]:
         """Of all workers that hold something; the one that is waited for comes first."""

@@ -14,12 +14,14 @@ import time
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from stoker.transport.pipes import bound_waiting
 from stoker.transport.shm import discard
 from stoker.workers.blackbox import BlackBox
 from stoker.workers.messages import Made, Stop, dumps, loads
 from stoker.workers.waiting import Waiter
 
 _STOP_S, _TERMINATE_S, _KILL_S = 0.3, 0.2, 0.2
+_REST_S = 0.1  # for the rest of a message
 
 
 def stop_all(
@@ -36,6 +38,7 @@ def stop_all(
     try:
         stop = dumps(Stop())
         for connection in connections:
+            bound_waiting(connection, _REST_S, _REST_S)
             with contextlib.suppress(OSError):
                 connection.send_bytes(stop)
         _drain(processes, connections, _STOP_S)
