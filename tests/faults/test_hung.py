@@ -16,7 +16,7 @@ from torch.utils.data import IterableDataset
 
 import stoker
 from stoker.errors import WaitTimeout
-from stoker.feed import patience
+from stoker.feed import patience, vigil
 from tests.contract.methods import loader
 from tests.datasets import Drawing, Plain
 
@@ -73,7 +73,7 @@ def timed_out(dataset: Any, **options: Any) -> WaitTimeout:
     ("how", "condition"),
     [
         (wait_for_a_lock_nobody_gives_back, "stuck"),
-        (loop_for_ever, "slow"),
+        (loop_for_ever, "slow crowded"),  # By how busy this machine is.
         (stop_oneself, "stopped"),
     ],
 )
@@ -85,7 +85,8 @@ def test_a_time_out_names_the_worker_and_shows_where_it_is(
     assert isinstance(error, TimeoutError)
     assert error.batch == 2
     first = error.workers[0]
-    assert (first.batch, first.indices, first.condition) == (2, [8, 9, 10, 11], condition)
+    assert (first.batch, first.indices) == (2, [8, 9, 10, 11])
+    assert first.condition in condition
     assert first.for_s >= 0.5
     text = str(error)
     assert text.startswith("DataLoader timed out after 0.6 seconds\n")
@@ -168,8 +169,10 @@ def test_without_a_time_out_it_is_told_by_itself_and_again(in_order: bool) -> No
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_slow_data_set_is_not_taken_for_a_stuck_one(caplog: pytest.LogCaptureFixture) -> None:
-    """One that takes as long as ever is no news, however long that is."""
+def test_a_data_set_that_is_as_slow_as_ever_is_no_news(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(patience, "FIRST_S", 60.0)
 
     class Slow(Plain):
         def __getitem__(self, index: int) -> torch.Tensor:
@@ -177,7 +180,7 @@ def test_a_slow_data_set_is_not_taken_for_a_stuck_one(caplog: pytest.LogCaptureF
             return super().__getitem__(index)
 
     list(loader(Slow(12), "fork", 1, batch_size=6, prefetch_factor=1))
-    assert [r.getMessage() for r in caplog.records if r.name == "stoker"][1:] == []
+    assert [r.getMessage() for r in caplog.records if r.name == "stoker"] == []
 
 
 def test_nothing_is_told_of_a_wait_that_is_short(caplog: pytest.LogCaptureFixture) -> None:
@@ -216,9 +219,9 @@ def test_retry_makes_the_batch_again_bit_for_bit(
 def test_retry_is_an_error_when_the_batch_hangs_again() -> None:
     dataset = Hanging(24, 9, wait_for_a_lock_nobody_gives_back)
     made = loader(dataset, "fork", batch_size=4, timeout=0.4, on_timeout="retry")
-    iterator, numbers = iter(made), []
-    with pytest.raises(WaitTimeout, match="timed out"):
-        numbers += [batch[0].tolist()[0] for batch in iterator]
+    iterator, numbers = iter(made), list[int]()
+    with pytest.raises(WaitTimeout, match="batch 2 was tried 2 times"):
+        numbers.extend(batch[0].tolist()[0] for batch in iterator)
     assert numbers == [0, 4]
     assert dataset.left.value == 1000 - 2
     assert made.statistics().timed_out == 1
@@ -249,7 +252,10 @@ def test_of_a_stream_nothing_can_be_left_out() -> None:
     assert "iterable" in str(error)
 
 
-def test_a_start_that_hangs_is_tried_twice_and_no_batch_is_left_out_for_it() -> None:
+def test_a_start_that_hangs_is_tried_twice_and_no_batch_is_left_out_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(vigil, "START_S", 0.5)
     error = timed_out(
         Plain(4), num_workers=1, timeout=0.4, worker_init_fn=_never_ready, on_timeout="skip"
     )

@@ -27,17 +27,20 @@ class WaitedFor(NamedTuple):
         return f"{which}, which is made and being copied (pin_memory)" if self.pinning else which
 
 
-def timed_out(timeout_s: float, waited_for: WaitedFor, plights: Sequence[Plight]) -> WaitTimeout:
+def timed_out(
+    timeout_s: float, waited_for: WaitedFor, plights: Sequence[Plight], why: str = ""
+) -> WaitTimeout:
     """The error for a batch that did not come in time; begins with torch's words.
 
     Args:
         timeout_s: How long was waited.
         waited_for: What is missing.
         plights: What workers are at, those first that were waited for.
+        why: Why nothing else was done about it, as a clause.
     """
     first = plights[0] if plights else None
     error = WaitTimeout(
-        f"DataLoader timed out after {timeout_s} seconds",
+        f"DataLoader timed out after {timeout_s} seconds{why and f'; {why}'}",
         doing=f"waiting for {waited_for}\n{_workers(plights)}",
         likely=likely(None if waited_for.pinning else first),
         change="timeout=, or fewer samples a batch; on_timeout='retry' or 'skip' goes on",

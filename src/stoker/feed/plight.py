@@ -11,6 +11,7 @@ from stoker.workers.pulse import Pulse
 Condition = Literal["starting", "slow", "crowded", "stopped", "disk", "stuck", "unknown"]
 
 _AT_WORK = 0.05
+_AT_WORK_S = 0.03  # CPU time is counted in ticks of a hundredth.
 _AT_WORK_BYTES = 64 * 1024
 _CROWDED = 0.5
 _STACKS = 8
@@ -19,13 +20,14 @@ _INDICES = 200  # characters
 
 @dataclass(frozen=True)
 class Plight:
-    """One worker that has something to make.
+    """One worker that has something to make, or is starting.
 
     Attributes:
         worker: Its number.
         pid: Its process id.
-        batch: The number of the batch that it is making, or would be if it had come up.
-        indices: The sample indices of that; None for an iterable data set.
+        batch: The number of the batch that it is making, or would be if it had come up; None
+            when it has none.
+        indices: The sample indices of that; None for an iterable data set, or no batch.
         for_s: How long it has been at it, in seconds.
         condition: What kind of trouble it is in.
         signs: What that was concluded from.
@@ -35,7 +37,7 @@ class Plight:
 
     worker: int
     pid: int
-    batch: int
+    batch: int | None
     indices: Any
     for_s: float
     condition: Condition
@@ -43,22 +45,26 @@ class Plight:
     stack: str = ""
 
     def __str__(self) -> str:
-        what = "starting, then batch" if self.condition == "starting" else "batch"
         lines = [
-            f"worker {self.worker} (pid {self.pid}): {what} {self.batch}{self._samples()}, "
-            f"for {seconds(self.for_s)}: {self.signs}"
+            f"worker {self.worker} (pid {self.pid}): {self._at()}, for {seconds(self.for_s)}: "
+            f"{self.signs}"
         ]
         if self.stack:
             lines += ["  " + line for line in self.stack.splitlines()]
         return "\n".join(lines)
 
-    def _samples(self) -> str:
+    def _at(self) -> str:
+        if self.batch is None:
+            return "starting"
+        at = f"batch {self.batch}"
+        if self.condition == "starting":
+            at = f"starting, then {at}"
         if self.indices is None:
-            return ""
+            return at
         text = repr(self.indices)
         if len(text) > _INDICES:
             text = f"{text[:_INDICES]} ..."
-        return f", sample indices {text}"
+        return f"{at}, sample indices {text}"
 
 
 def diagnose(
@@ -82,7 +88,7 @@ def diagnose(
         return "starting", f"it has not come up yet{signs and f' ({signs})'}"
     if before is None or after is None or between_s <= 0:
         return "unknown", "no telling whether it works"
-    if after.cpu_s - before.cpu_s >= _AT_WORK * between_s:
+    if after.cpu_s - before.cpu_s >= max(_AT_WORK * between_s, _AT_WORK_S):
         return "slow", f"slow or in a loop, not stuck: {signs}"
     if _starved_s(before, after) >= _CROWDED * between_s:
         return "crowded", f"slow: it gets no CPU ({signs})"

@@ -27,8 +27,11 @@ _log = logging.getLogger("stoker")
 
 OnTimeout = Literal["raise", "retry", "skip"]
 
+START_S = 60.0
+"""How long a worker may take to come up before it counts as hung; at least the time-out."""
 _ANSWER_S = 1.0
 _TRIES = 2
+_NOT_OF_A_STREAM = "a batch of an iterable data set can't be left out, as its iterator hangs"
 
 
 class GivenUp(NamedTuple):
@@ -126,43 +129,50 @@ class Vigil:
 
     def _end(self, now: float, scene: Scene) -> list[GivenUp]:
         plights = self._plights(now, scene)
-        error = timed_out(self._patience.timeout_s, _awaited(scene), plights)
         if self._on_timeout == "raise":
-            raise error
+            raise self._error(scene, plights)
         blamed = self._blamed(scene, plights)
+        starting = [p for p in blamed or plights if p.condition == "starting"]
+        if starting and min(p.for_s for p in starting) < max(START_S, self._patience.timeout_s):
+            return []  # Another would have to start as well.
         if not blamed:
-            raise error
-        return [self._give_up(plight, scene, error) for plight in blamed]
+            raise self._error(scene, plights)
+        return [self._give_up(plight, scene, plights) for plight in blamed]
+
+    def _error(self, scene: Scene, plights: list[Plight], why: str = "") -> WaitTimeout:
+        return timed_out(self._patience.timeout_s, _awaited(scene), plights, why)
 
     def _blamed(self, scene: Scene, plights: list[Plight]) -> list[Plight]:
         """The workers that are waited for: one, or where any batch will do, all that hang."""
         if scene.dispatcher.in_order:
             head = scene.dispatcher.head
             return [p for p in plights if head in scene.dispatcher.running(p.worker)]
-        late = [p for p in plights if p.for_s >= self._patience.timeout_s]
-        return late or plights[:1]
+        busy = [p for p in plights if p.batch is not None]
+        return [p for p in busy if p.for_s >= self._patience.timeout_s] or busy[:1]
 
-    def _give_up(self, plight: Plight, scene: Scene, error: WaitTimeout) -> GivenUp:
-        skip = self._on_timeout == "skip" and plight.condition != "starting"
+    def _give_up(self, plight: Plight, scene: Scene, plights: list[Plight]) -> GivenUp:
+        batch, skip = plight.batch, self._on_timeout == "skip" and plight.condition != "starting"
+        assert batch is not None
         if skip and scene.dispatcher.sharded:
-            raise error
-        self._tried[plight.batch] = self._tried.get(plight.batch, 0) + 1
-        if not skip and self._tried[plight.batch] >= _TRIES:
-            raise error
+            raise self._error(scene, plights, _NOT_OF_A_STREAM)
+        self._tried[batch] = self._tried.get(batch, 0) + 1
+        if not skip and self._tried[batch] >= _TRIES:
+            raise self._error(scene, plights, f"batch {batch} was tried {_TRIES} times")
         then = "is left out" if skip else "is made again by another worker"
         _log.warning(
             "batch %d did not come within %s s (timeout=) and %s (on_timeout=%r)\n%s",
-            plight.batch,
+            batch,
             self._patience.timeout_s,
             then,
             self._on_timeout,
             indent(str(plight), "    "),
         )
-        why = f"it was at batch {plight.batch} for longer than timeout="
-        return GivenUp(plight.worker, plight.batch, skip, why, error)
+        why = f"it was at batch {batch} for longer than timeout="
+        error = self._error(scene, plights, "the worker can't be replaced")
+        return GivenUp(plight.worker, batch, skip, why, error)
 
     def _plights(self, now: float, scene: Scene) -> list[Plight]:
-        """Of all workers that hold something; the one that is waited for comes first."""
+        """Of all workers but idle ones; the one that is waited for comes first."""
         pids = _pids(scene)
         pulses = {worker: pulse(pid) for worker, pid in pids.items()}
         stacks = _stacks(pids, scene.crew)
@@ -170,40 +180,28 @@ class Vigil:
             self._plight(worker, pid, now, pulses[worker], stacks.get(worker, ""), scene)
             for worker, pid in pids.items()
         ]
-        head = scene.dispatcher.head
-        waited_for = scene.dispatcher.in_order
-        found.sort(
-            key=lambda p: (
-                not (waited_for and head in scene.dispatcher.running(p.worker)),
-                -p.for_s,
-            )
-        )
-        return found
+        head, running = _awaited(scene).batch, scene.dispatcher.running
+        return sorted(found, key=lambda p: (head not in running(p.worker), -p.for_s))
 
     def _plight(
         self, worker: int, pid: int, now: float, after: Pulse | None, stack: str, scene: Scene
     ) -> Plight:
-        man, batch = scene.crew.men[worker], scene.dispatcher.running(worker)[0]
+        man = scene.crew.men[worker]
+        batch = next(iter(scene.dispatcher.running(worker)), None)
         before = self._first.pulses.get(worker)
         condition, signs = diagnose(before, after, now - self._first.at, starting=man.starting)
-        task = scene.tasks.get(batch)
-        known = task is not None and not scene.dispatcher.sharded
-        return Plight(
-            worker,
-            pid,
-            batch,
-            task.index if task is not None and known else None,
-            now - man.busy_since,
-            condition,
-            signs,
-            stack,
-        )
+        task = None if batch is None or scene.dispatcher.sharded else scene.tasks.get(batch)
+        indices = None if task is None else task.index
+        for_s = now - man.busy_since
+        return Plight(worker, pid, batch, indices, for_s, condition, signs, stack)
 
 
 def _pids(scene: Scene) -> dict[int, int]:
-    """Of the workers that hold something."""
-    held = (w for w in scene.crew.men if scene.dispatcher.running(w))
-    return {w: pid for w in held if (pid := scene.crew.pid_of(w)) is not None}
+    """Of the workers that hold something, or are starting, and live."""
+    crew, running = scene.crew, scene.dispatcher.running
+    held = (w for w, man in crew.men.items() if man.starting or running(w))
+    living = (w for w in held if w not in crew.pool.deaths and crew.pool.process(w).is_alive())
+    return {w: pid for w in living if (pid := crew.pid_of(w)) is not None}
 
 
 def _awaited(scene: Scene) -> WaitedFor:

@@ -57,6 +57,11 @@ def test_many_indices_are_cut_and_those_of_a_stream_not_invented() -> None:
     assert "indices" not in str(plight(indices=None))
 
 
+def test_a_worker_that_is_starting_may_hold_no_batch() -> None:
+    idle = Plight(0, 4711, None, None, 3.0, "starting", "it has not come up yet")
+    assert str(idle) == "worker 0 (pid 4711): starting, for 3 s: it has not come up yet"
+
+
 def test_of_many_workers_only_some_show_a_stack() -> None:
     text = told([plight(worker) for worker in range(40)])
     assert text.count("worker ") == 40
