@@ -7,6 +7,7 @@ same place, so that programs which catch torch's exceptions keep working.
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 
 class StokerError(Exception):
@@ -56,16 +57,40 @@ class WorkerDied(StokerError, RuntimeError):
             None when it could not be learnt.
         batch: Number of the batch in the epoch that it was making; None when idle.
         indices: The sample indices of that batch; None when idle or for an iterable dataset.
+        position: Where in the batch the sample is that was being read; known of a batch at
+            which a worker had died before, else None.
+        sample: The index of that sample; None when not known.
+        peak_bytes: The most memory that the worker had at once; None when not known.
+        stack: The Python stack of the worker, where a fatal signal ended it; else empty.
+        oom_kills: Processes of the control group that were killed for lack of memory, before
+            and after; None where the system does not tell.
+        shared_free_bytes: What was free in /dev/shm afterwards; None when there is none.
     """
 
     pid: int | None = None
     exitcode: int | None = None
     batch: int | None = None
     indices: object = None
+    position: int | None = None
+    sample: object = None
+    peak_bytes: int | None = None
+    stack: str = ""
+    oom_kills: tuple[int | None, int | None] = (None, None)
+    shared_free_bytes: int | None = None
 
 
 class WaitTimeout(StokerError, RuntimeError, TimeoutError):
-    """No batch came within ``timeout`` seconds."""
+    """No batch came within ``timeout`` seconds.
+
+    Attributes:
+        batch: Number in the epoch of the batch that was waited for; None where any would do.
+        workers: What each worker that held a batch was at, those first that were waited for:
+            with ``worker`` (its number), ``pid``, ``batch``, ``indices``, ``for_s``,
+            ``condition`` ("slow", "stuck" ...) and ``stack``.
+    """
+
+    batch: int | None = None
+    workers: tuple[Any, ...] = ()
 
 
 class IteratorStopped(StokerError, RuntimeError):

@@ -137,6 +137,7 @@ class AdaptiveFeed:
         self._starting: tuple[float, int] | None = None
         self._epoch = -1
         self._unclocked = 0
+        self._restarted = 0
         self.workers = 0
 
     @property
@@ -155,8 +156,6 @@ class AdaptiveFeed:
         plain = epoch.batch_limit_bytes is None and epoch.pin is None
         finished = functools.partial(_make_and_finish, epoch)
         self._make: Callable[[Task], Any] = epoch.maker.make if plain else finished
-        if self._feed is not None and self._feed.has_losses:
-            self._feed.close()
         if self._feed is not None and self._feed.closed:  # Not persistent, or after an error.
             self._feed = None
         if self._feed is not None:
@@ -171,8 +170,10 @@ class AdaptiveFeed:
         if feed is not None and feed.crew.staying < self.workers:
             feed.check()
             self._grow(feed.crew)
-        if feed is not None and (self._governor.least or (feed.in_flight and not feed.is_stranded)):
+        if feed is not None and self._is_for_workers(feed):
             batch = feed.next()
+            if feed.restarted != self._restarted:
+                self._note_restarts(feed)
         else:
             batch = self._load(feed)
         self._delivered += 1
@@ -181,6 +182,27 @@ class AdaptiveFeed:
             self._look(batch)
             self._meter.looked(began, perf_counter())
         return batch
+
+    def _is_for_workers(self, feed: Feed) -> bool:
+        """Whether the next batch is to come from workers.
+
+        One at which a worker has died does in any case, and has one started for it where they
+        were all told to leave.
+        """
+        if feed.has_suspects and not feed.crew.staying:
+            feed.crew.resize(1, self._message)
+        elif feed.crew.staying > self.workers and not feed.has_suspects:
+            feed.crew.resize(self.workers, self._message)
+        ready = bool(feed.in_flight) and not feed.is_stranded
+        return bool(self._governor.least) or feed.has_suspects or ready
+
+    def _note_restarts(self, feed: Feed) -> None:
+        """A worker was started in the middle of the epoch, from what there was then."""
+        self._restarted = feed.restarted
+        self._meter.spoil_window()
+        self._mark = None
+        if self._now.likeness() != self.made_of:
+            self.made_of = None
 
     def _load(self, feed: Feed | None) -> Any:
         """Makes a batch in the main process."""
@@ -289,7 +311,7 @@ class AdaptiveFeed:
             # Weak, so that both are gone, with their descriptors, when nobody needs them.
             again = weakref.WeakMethod(self._second_try)
             if not self._governor.least:
-                self._feed.on_second_try = lambda task, name: _held(again)(task, name)
+                self._feed.opening.on_second_try = lambda task, name: _held(again)(task, name)
             self._feed.begin_epoch(self._now.plan, self._message, self._now.plan.upcoming)
         self._starting = None
         self.workers = workers

@@ -31,7 +31,9 @@ from stoker.feed.crew import Crew
 from stoker.feed.feed import Feed
 from stoker.feed.meter import Meter
 from stoker.feed.pinning import Pinner
+from stoker.feed.restarts import Restarts
 from stoker.feed.room import Room
+from stoker.feed.vigil import Vigil
 from stoker.host.interrupts import undisturbed
 from stoker.order.epoch import EpochPlan, PrivateSampling
 from stoker.order.keys import EpochKey
@@ -40,6 +42,7 @@ from stoker.transport.layout import size_bytes
 from stoker.transport.shm import kind_here
 from stoker.workers.collating import DefaultCollate, Stacking
 from stoker.workers.job import Job
+from stoker.workers.likeness import likeness
 from stoker.workers.making import Draws, Ended, IterableMaker, Maker, MapMaker
 from stoker.workers.messages import BeginEpoch
 from stoker.workers.process import ProcessPool
@@ -71,6 +74,7 @@ class Setting:
         draws: What the loader knows about its data set.
         meter: Takes note of what happens.
         room: The memory for batches in flight.
+        restarts: How many workers that died may be replaced.
         generator: What the sampler draws from, where that is not a global one; or None.
         length: How many batches an epoch has; None when unknown.
         begun: Told of the plan of each epoch.
@@ -83,6 +87,7 @@ class Setting:
     draws: Draws
     meter: Meter
     room: Room
+    restarts: Restarts
     generator: Any
     length: int | None
     begun: Callable[[EpochPlan], None]
@@ -276,7 +281,9 @@ class _WithWorkers(_Iterator):
         context = loader.multiprocessing_context or torch.multiprocessing
         device, pinned = self._pin_memory_device, self._pin_memory
         prefetch, in_order, sharded = self._prefetch_factor, self._in_order, self._iterable
-        timeout_s = self._timeout
+        timeout_s, on_timeout = self._timeout, loader.on_timeout
+        restarts = self._setting.restarts
+        made_of = functools.partial(likeness, job.dataset, job.collate_fn, job.worker_init_fn)
 
         def new_feed() -> Feed:
             pool = ProcessPool(job, context, _KEPT_SLOTS, quiet=adaptive)
@@ -286,9 +293,11 @@ class _WithWorkers(_Iterator):
                 prefetch=prefetch,
                 in_order=in_order,
                 sharded=sharded,
-                timeout_s=timeout_s,
+                vigil=Vigil(timeout_s, on_timeout),
                 meter=meter,
                 room=room,
+                restarts=restarts,
+                likeness=None if adaptive else made_of,
             )
 
         return new_feed

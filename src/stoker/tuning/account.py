@@ -17,6 +17,7 @@ from stoker.feed.adaptive import AdaptiveFeed
 from stoker.feed.feed import Feed
 from stoker.feed.iteration import Lasting
 from stoker.feed.meter import Meter
+from stoker.feed.restarts import Restarts
 from stoker.feed.room import Room
 from stoker.host.affinity import affinity_finding, mask_now, worker_finding
 from stoker.host.interrupts import undisturbed
@@ -58,18 +59,21 @@ class Account:
 
     Args:
         memory_limit: What the user has set, in bytes; None: a share of what is available.
+        max_restarts: How many workers that died may be replaced in an hour.
 
     Attributes:
         draws: What is known about whether samples draw.
         meter: What has happened.
         room: The memory for batches in flight.
+        restarts: How many workers that died were replaced, and may be.
         lasting: The base seed of all epochs, where they share one.
         governor: What chooses the number of workers; None where that is given.
         decisions: What was chosen, in order of time.
         automatic: Whether the number of workers is chosen and not given.
     """
 
-    def __init__(self, memory_limit: int | None) -> None:
+    def __init__(self, memory_limit: int | None, max_restarts: int = 0) -> None:
+        self.restarts = Restarts(max_restarts)
         self.draws = Draws()
         self.lasting = Lasting()
         self.meter = Meter()
@@ -248,6 +252,7 @@ class Account:
             all_workers=sum(account._worker_count() for account in live),
             decisions=self.decisions,
             findings=self._findings(),
+            replaced=self.restarts.total,
         )
         return snapshot(self.meter, self.room, self._identity, now)
 

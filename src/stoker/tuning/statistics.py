@@ -76,6 +76,9 @@ class Statistics:
             and how many waits were up to it and above the bound before. The last bound is inf.
         decisions: What was chosen, in order of time.
         remarks: What stood out, each a sentence with its measured reason.
+        replaced: Workers that died and were replaced, their batches made again.
+        timed_out: Batches that did not come within ``timeout`` and were made again, or left out.
+        left_out: Of those, how many were left out (``on_timeout="skip"``).
     """
 
     automatic: bool = False
@@ -111,6 +114,9 @@ class Statistics:
     waits: tuple[tuple[float, int], ...] = ()
     decisions: tuple[Decision, ...] = ()
     remarks: tuple[str, ...] = ()
+    replaced: int = 0
+    timed_out: int = 0
+    left_out: int = 0
 
     @property
     def rate_per_s(self) -> float:
@@ -161,6 +167,7 @@ def _work(told: Statistics) -> Rows:
     epoch = "" if told.length is None else f", {count_of(told.length, 'batch')} in each"
     return [
         ("workers now", f"{told.num_workers} ({chosen}; {told.peak_workers} at its peak)"),
+        *([("workers that died", f"{told.replaced:,}, replaced")] if told.replaced else []),
         ("epochs", f"{told.epochs:,}{epoch}"),
         ("batches", f"{told.batches:,} ({number(told.rate_per_s)} a second)"),
     ]

@@ -17,6 +17,7 @@ Life of a worker::
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import sys
@@ -36,21 +37,28 @@ from stoker.order.epoch import Task
 from stoker.order.keys import EpochKey
 from stoker.transport.arena import NewSlot, Shipment, WorkerArena
 from stoker.transport.shm import Kind
+from stoker.workers.blackbox import BlackBox
 from stoker.workers.clocks import cpu_wait_s
 from stoker.workers.collating import Stacking, install
+from stoker.workers.digest import RunningDigest
 from stoker.workers.etiquette import settle
-from stoker.workers.making import Draws, Ended, IterableMaker, MapMaker
+from stoker.workers.likeness import likeness
+from stoker.workers.making import AT_NO_SAMPLE, Draws, Ended, IterableMaker, MapMaker
 from stoker.workers.messages import (
     BeginEpoch,
     Failed,
     Made,
     Make,
+    Repeat,
+    Repeated,
+    Repeating,
     ShardEnded,
     Started,
     dumps,
     loads,
 )
 from stoker.workers.raised import Raised
+from stoker.workers.repeating import repeat
 from stoker.workers.signals import leave_to_the_parent
 from stoker.workers.speaking import Speaker
 from stoker.workers.starting import end_with, let_have_children
@@ -101,9 +109,10 @@ def run(
     job: Job,
     worker: int,
     connection: Connection,
-    inherited: list[Connection],
+    inherited: list[Connection | BlackBox],
     first: BeginEpoch,
     parent_pid: int | None,
+    box: BlackBox,
 ) -> None:
     """Serves batches until the pipe ends.
 
@@ -111,10 +120,11 @@ def run(
         job: What to do.
         worker: Number of this worker, from 0.
         connection: To the main process.
-        inherited: Ends of other workers' pipes that came along by fork, to be closed.
+        inherited: What is for other workers and came along by fork, to be closed.
         first: The epoch to begin with.
         parent_pid: The process to end with, whatever happens to it, where the system can
             see to that; None where it can't.
+        box: What it is to write its stacks into.
     """
     leave_to_the_parent()
     if parent_pid is not None and sys.platform == "linux" and not end_with(parent_pid):
@@ -122,15 +132,19 @@ def run(
     let_have_children()
     for other in inherited:
         other.close()
+    box.install()
     try:
-        _Worker(job, worker, connection, first).serve()
+        _Worker(job, worker, connection, first, box).serve()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # The main process has closed the pipe, or is gone.
 
 
 class _Worker:
-    def __init__(self, job: Job, worker: int, connection: Connection, first: BeginEpoch) -> None:
+    def __init__(
+        self, job: Job, worker: int, connection: Connection, first: BeginEpoch, box: BlackBox
+    ) -> None:
         self._job = job
+        self._box = box
         self._number = worker
         self._connection = connection
         self._speaker = Speaker(connection, worker)
@@ -142,11 +156,13 @@ class _Worker:
         self._dataset = job.dataset
         self._maker: MapMaker | IterableMaker | None = None
         self._init_failure: Raised | None = None
+        self._digest = RunningDigest() if job.iterable else None
         self._starved_before_s = cpu_wait_s()
         if job.wanted is not None:
             job.wanted.apply()
         tell_of_this_process(self._speaker)
         self._settle()
+        self._began_as = likeness(self._dataset) if job.iterable else None
         self._speaker.answer(dumps(Started(_affinity())))
 
     def _settle(self) -> None:
@@ -201,14 +217,20 @@ class _Worker:
                 self._arena.release(message.released)
                 self._arena.forget(message.forgotten)
                 for task in message.tasks:
-                    self._make(message.epoch, task)
+                    if task.number in message.careful:
+                        self._make_carefully(message.epoch, task)
+                    else:
+                        self._make(message.epoch, task)
             elif isinstance(message, BeginEpoch):
                 self._begin_epoch(message)
+            elif isinstance(message, Repeat):
+                self._repeat(message)
             else:
                 return
 
     def _begin_epoch(self, message: BeginEpoch) -> None:
         self._epoch = message
+        self._digest = RunningDigest() if self._job.iterable else None
         self._share_seed(message)
         if self._maker is not None:
             self._maker.begin_epoch(EpochKey(*message.key))
@@ -219,6 +241,28 @@ class _Worker:
             generator.manual_seed(message.shared_seed)
             self._dataset = apply_random_seed(self._dataset, generator)
 
+    def _repeat(self, message: Repeat) -> None:
+        if not isinstance(self._maker, IterableMaker) or self._digest is None:
+            return  # Each task will tell of the failure in `worker_init_fn`.
+
+        def tell(steps: int) -> None:
+            self._speaker.answer(dumps(Repeating(message.epoch, steps)))
+
+        differs = repeat(self._maker, self._digest, message, tell)
+        self._speaker.answer(dumps(Repeated(message.epoch, differs)))
+
+    def _make_carefully(self, epoch: int, task: Task) -> None:
+        """Makes a batch that a worker has died at: should this one die, it is known where."""
+        place = self._maker.place if self._maker is not None else None
+        if place is not None:
+            self._box.note(task.number, AT_NO_SAMPLE)
+            place.note = functools.partial(self._box.note, task.number)
+        try:
+            self._make(epoch, task)
+        finally:
+            if place is not None:
+                place.note = None
+
     def _make(self, epoch: int, task: Task) -> None:
         number = task.number
         if self._maker is None:
@@ -228,20 +272,25 @@ class _Worker:
         started, cpu_s = time.perf_counter(), time.process_time()
         self._arena.begin()
         place: object = self._maker.place
+        digest: int | None = None
         try:
             batch = self._maker.make(task)
             place = "on packing the result"
+            digest = self._digest.add(batch) if self._digest is not None else 0
             shipment = self._packed(batch, task)
             del batch
             cpu_s, seconds = time.process_time() - cpu_s, time.perf_counter() - started
-            answer = dumps(Made(epoch, number, shipment, seconds, cpu_s, self._starved_s()))
+            answer = dumps(Made(epoch, number, shipment, seconds, cpu_s, self._starved_s(), digest))
         except Ended:
             self._arena.abort()
-            self._speaker.answer(dumps(ShardEnded(epoch, number)))
+            changed = self._began_as != likeness(self._dataset)
+            self._speaker.answer(dumps(ShardEnded(epoch, number, changed)))
         except BaseException as error:  # A sample's SystemExit too: the worker goes on.
             self._arena.abort()
             where = self._where(f"{place} of batch {number}")
-            self._fail(Failed(epoch, number, Raised.of(error, where)))
+            if digest is None:
+                digest = self._digest.add_error(error) if self._digest is not None else 0
+            self._fail(Failed(epoch, number, Raised.of(error, where), digest))
         else:
             new = shipment.new
             self._speaker.answer(answer, then=None if new is None else lambda: self._hand_over(new))

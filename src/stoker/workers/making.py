@@ -48,13 +48,34 @@ class Maker(Protocol):
         ...
 
 
+AT_NO_SAMPLE, IN_COLLATE = -1, -2
+"""What stands in place of a position while no single sample is read."""
+
+
 class _Place:
-    """What is being done: for the message if it fails."""
+    """What is being done: for the message if it fails.
+
+    Attributes:
+        note: Told of the position in the batch before its sample is read; None as long as no
+            worker has died at this batch.
+    """
 
     def __init__(self) -> None:
+        self.note: Callable[[int], None] | None = None
         self.collating = False
         self._what: Any = None
         self._left: Iterator[Any] | None = None
+
+    @property
+    def collating(self) -> bool:
+        """Whether the samples have been read."""
+        return self._collating
+
+    @collating.setter
+    def collating(self, collating: bool) -> None:
+        self._collating = collating
+        if self.note is not None:
+            self.note(IN_COLLATE if collating else AT_NO_SAMPLE)
 
     def at(self, what: Any) -> None:
         """One index is being read; None: whatever the iterator yields next."""
@@ -74,7 +95,12 @@ class _Place:
         """Iterates over the indices of a batch, keeping in view which one is being read."""
         known = indices if isinstance(indices, (list, tuple, range)) else list(indices)
         self.collating, self._what, self._left = False, known, iter(known)
-        return self._left
+        return self._left if self.note is None else self._noted(self._left, self.note)
+
+    def _noted(self, left: Iterator[Any], note: Callable[[int], None]) -> Iterator[Any]:
+        for position, index in enumerate(left):
+            note(position)
+            yield index
 
 
 class MapMaker:
@@ -278,6 +304,8 @@ class IterableMaker:
         assert self._iterator is not None
         samples: list[Any] = []
         while len(samples) < wanted:
+            if self.place.note is not None:
+                self.place.note(len(samples))
             try:
                 samples.append(next(self._iterator))
             except StopIteration:

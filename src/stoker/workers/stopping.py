@@ -18,16 +18,23 @@ from typing import Any
 
 import psutil
 
+from stoker.transport.pipes import bound_waiting
 from stoker.transport.shm import discard
+from stoker.workers.blackbox import BlackBox
 from stoker.workers.hearing import hear
 from stoker.workers.messages import Made, Stop, Told, dumps, loads
 from stoker.workers.waiting import Waiter
 
 _STOP_S, _TERMINATE_S, _KILL_S = 0.3, 0.2, 0.2
+_REST_S = 0.1  # for the rest of a message
 
 
 def stop_all(
-    processes: list[Any], connections: list[Connection], waiter: Waiter, owner_pid: int
+    processes: list[Any],
+    connections: list[Connection],
+    waiter: Waiter,
+    boxes: dict[int, BlackBox],
+    owner_pid: int,
 ) -> None:
     """Ends the workers of a pool that is closed, dropped, or alive at interpreter exit."""
     if os.getpid() != owner_pid:
@@ -37,6 +44,7 @@ def stop_all(
     try:
         stop = dumps(Stop())
         for connection in connections:
+            bound_waiting(connection, _REST_S, _REST_S)
             with contextlib.suppress(OSError):
                 connection.send_bytes(stop)
         _drain(processes, connections, _STOP_S)
@@ -53,6 +61,8 @@ def stop_all(
         _drain(processes, connections, _KILL_S)
         for connection in connections:
             connection.close()
+        for box in boxes.values():
+            box.close()
 
 
 def _families(processes: list[Any]) -> list[psutil.Process]:
