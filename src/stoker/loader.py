@@ -23,14 +23,17 @@ from torch.utils.data.dataloader import _InfiniteConstantSampler
 from stoker import options
 from stoker.feed.adaptive import AdaptiveFeed
 from stoker.feed.iteration import AutoIterator, InlineIterator, Setting, WorkerIterator
+from stoker.order.population import population_of
 from stoker.tuning.account import Account
 from stoker.tuning.governor import Least
 from stoker.tuning.snapshot import Identity
 from stoker.tuning.statistics import Statistics
 from stoker.workers.likeness import likeness
+from stoker.workers.tolerance import OnError
 
 T_co = TypeVar("T_co", covariant=True)
 _BY_ITSELF = options.AutoFlag(0)
+_FROZEN = ("seed", "memory_limit", "on_error", "max_errors")
 _ONE_ITERATOR = (
     "an iterable data set has an iterator in each worker, so its batches depend on how many "
     "there are: it has one, and num_workers= gives it more"
@@ -85,6 +88,19 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             workers: bytes, or a string such as "4GB" or "512MiB". A batch that is larger by
             itself is an error. None: a quarter of what is available to this process, shared
             with the other ranks of the node and other live loaders.
+        on_error: What becomes of a sample that raises an exception when it is read. "raise": it
+            is raised. "skip": the sample is left out; its batch is smaller, and one that nothing
+            is left of is skipped, while ``len(loader)`` stays what it is. "replace": another
+            index is read in its place, drawn by seed and position from those that the sampler
+            draws from; of its own batch, where the sampler is not one of torch's. A function of
+            the index and the exception: it returns a value to take in its place,
+            ``stoker.SKIP`` or ``stoker.REPLACE``, or raises; it runs where the sample is read,
+            twice at times. The batches are the same for any number of workers. A process that
+            has run out of memory or descriptors is an error all the same. What has been let
+            pass is in `statistics`.
+        max_errors: How many samples of an epoch may be broken: an int, or a share of them as a
+            float between 0 and 1. The batch with one more is an error. None: any number, but
+            not 1,000 in a row.
 
     Raises:
         ValueError: Arguments that exclude each other or are out of range; torch's words
@@ -93,6 +109,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     """
 
     seed: int | None
+    memory_limit: int | str | None
+    on_error: Any
+    max_errors: int | float | None
 
     def __init__(
         self,
@@ -116,13 +135,19 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         in_order: bool = True,
         seed: int | None = None,
         memory_limit: int | str | None = None,
+        on_error: Literal["raise", "skip", "replace"] | Callable[[Any, Exception], Any] = "raise",
+        max_errors: int | float | None = None,
     ) -> None:
+        policy = options.on_error(on_error)
+        most_errors = options.max_errors(max_errors, policy)
+        if policy is options.Instead.REPLACE and _is_stream(dataset):
+            raise options.replacing_in_a_stream()
         seed = options.seed(seed)
         workers = options.num_workers(num_workers)
         automatic = isinstance(workers, options.AutoWorkers)
         if prefetch_factor == 0 and (automatic or workers > 0):
             raise options.prefetch_of_zero()
-        account = Account(options.memory_limit(memory_limit))
+        account = Account(options.memory_limit(memory_limit), most_errors)
         super().__init__(
             dataset,
             batch_size,
@@ -144,6 +169,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         )
         self.seed = seed
         self.memory_limit = memory_limit
+        self.on_error = on_error
+        self.max_errors = max_errors
         self._take(account)
         if isinstance(persistent_workers, options.AutoFlag):
             vars(self)["persistent_workers"] = persistent_workers
@@ -156,7 +183,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             )
 
     def __setattr__(self, attr: str, val: Any) -> None:
-        if attr in ("seed", "memory_limit") and attr in vars(self):
+        if attr in _FROZEN and attr in vars(self):
             # As torch refuses its own frozen attributes.
             raise ValueError(
                 f"{attr} attribute should not be set after {type(self).__name__} is initialized"
@@ -224,6 +251,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             begun=account.begun,
             tell=account.tell,
             lasting=account.lasting if self._lasts else None,
+            on_error=self._on_error(),
         )
         if self._automatic:
             return self._automatic_iterator(setting)
@@ -267,6 +295,13 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         account.serves(auto.feed)
         return auto
 
+    def _on_error(self) -> OnError | None:
+        policy = options.on_error(self.on_error)
+        if policy in (None, options.Instead.SKIP) or _is_stream(self.dataset):
+            return OnError(policy) if policy is not None else None
+        batched = self.batch_sampler is not None
+        return OnError(policy, population_of(super()._index_sampler, batched=batched))
+
     def _least(self) -> Least:
         """Whether something that was asked for needs a worker."""
         if self.worker_init_fn is not None:
@@ -288,7 +323,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._take(Account(options.memory_limit(self.memory_limit)))
+        most_errors = options.max_errors(self.max_errors, options.on_error(self.on_error))
+        self._take(Account(options.memory_limit(self.memory_limit), most_errors))
         self.num_workers = self.num_workers
 
     def _take(self, account: Account) -> None:
@@ -320,6 +356,10 @@ def _any_worker_serves(dataset: Any) -> bool:
     return not isinstance(dataset, (torch.utils.data.IterableDataset, MapDataPipe))
 
 
+def _is_stream(dataset: Any) -> bool:
+    return isinstance(dataset, torch.utils.data.IterableDataset)
+
+
 def _length(sized: Any) -> int | None:
     """How long something is; None where it can't tell, for whatever reason."""
     try:
@@ -330,8 +370,12 @@ def _length(sized: Any) -> int | None:
 
 def _ingredients(loader: DataLoader[Any]) -> Callable[[], Any]:
     """Tells what workers are made from: when it changes, new ones are needed."""
+    on_error = loader._on_error()
+    population = on_error.population if on_error is not None else None
     return functools.partial(
         likeness,
+        loader.on_error,
+        population.parts if population is not None else None,
         loader.dataset,
         loader.collate_fn,
         loader.worker_init_fn,

@@ -31,7 +31,8 @@ from stoker.order.epoch import EpochPlan, Task
 from stoker.transport.arena import check_size
 from stoker.transport.layout import Packing, size_bytes
 from stoker.workers.making import MapMaker
-from stoker.workers.messages import BeginEpoch, Failed
+from stoker.workers.messages import BeginEpoch, Failed, LeftOut, Made
+from stoker.workers.tolerance import LEFT_OUT
 
 _LOOK_AGAIN_S = 0.01
 _CLOCKED = 16
@@ -99,9 +100,19 @@ class Epoch:
 
 def _make_and_finish(epoch: Epoch, task: Task) -> Any:
     batch = epoch.maker.make(task)
+    if batch is LEFT_OUT:
+        return batch
     if epoch.batch_limit_bytes is not None:
         check_size(size_bytes(batch), epoch.batch_limit_bytes)
     return epoch.pin(batch) if epoch.pin else batch
+
+
+def _what_was_raised(failed: Failed | LeftOut | Made) -> str:
+    if isinstance(failed, Failed):
+        name: str = failed.error.exc_type.__name__
+        return name
+    assert failed.damage is not None
+    return failed.damage.broken[0].error.partition(":")[0]
 
 
 def _held(method: weakref.WeakMethod[Callable[..., Any]]) -> Callable[..., Any]:
@@ -165,20 +176,23 @@ class AdaptiveFeed:
 
     def next(self) -> Any:
         """The next batch; raises what `Feed.next` raises."""
-        feed = self._feed
-        if feed is not None and feed.crew.staying < self.workers:
-            feed.check()
-            self._grow(feed.crew)
-        if feed is not None and (self._governor.least or (feed.in_flight and not feed.is_stranded)):
-            batch = feed.next()
-        else:
-            batch = self._load(feed)
+        while (batch := self._next_or_none_left()) is LEFT_OUT:
+            self._delivered += 1
         self._delivered += 1
         if self._meter.left_at >= self._due:
             began = perf_counter()
             self._look(batch)
             self._meter.looked(began, perf_counter())
         return batch
+
+    def _next_or_none_left(self) -> Any:
+        feed = self._feed
+        if feed is not None and feed.crew.staying < self.workers:
+            feed.check()
+            self._grow(feed.crew)
+        if feed is not None and (self._governor.least or (feed.in_flight and not feed.is_stranded)):
+            return feed.next()
+        return self._load(feed)
 
     def _load(self, feed: Feed | None) -> Any:
         """Makes a batch in the main process."""
@@ -195,7 +209,11 @@ class AdaptiveFeed:
             batch = self._make_by_the_clock(task)
         if before is not None and before == self.made_of:
             self.made_of = self._now.likeness()  # What reading changes is no change of the user's.
-        meter.loaded(entered, perf_counter())
+        damage, left_out = self._now.maker.damage, batch is LEFT_OUT
+        if damage is not None:
+            meter.lost(task.number, damage, left_out=left_out)
+        told = meter.left_out if left_out else meter.loaded
+        told(entered, perf_counter())
         return batch
 
     def _take_over(self, feed: Feed) -> Task | None:
@@ -336,13 +354,14 @@ class AdaptiveFeed:
         self._suits_workers = True
         return True
 
-    def _second_try(self, task: Task, failed: Failed) -> Any:
+    def _second_try(self, task: Task, failed: Failed | LeftOut | Made) -> Any:
         """What a worker failed at first of all may need the main process."""
-        batch = self._make(task)
-        if self.workers:  # What else they had begun fails in the same way.
-            name = failed.error.exc_type.__name__
+        batch, damage = self._make(task), self._now.maker.damage
+        is_better = isinstance(failed, Failed) or not (damage is not None and damage.is_whole)
+        if self.workers and is_better:  # What else they had begun fails in the same way.
+            name = _what_was_raised(failed)
             self._rule_out(f"workers raise {name} where the main process does not")
-        return batch
+        return batch, damage
 
     def _rule_out(self, why: str) -> None:
         self._governor.refused(why)

@@ -32,6 +32,7 @@ class Crewman:
         starting: It has not said yet that it has come up.
         leaving: It was told to leave.
         batches: How many it has made.
+        sound: Whether it has ever read a sample.
         service_s: How long it takes for a batch; None when not known yet.
         affinity: The CPUs it may run on; None when not known.
     """
@@ -39,6 +40,7 @@ class Crewman:
     starting: bool = True
     leaving: bool = False
     batches: int = 0
+    sound: bool = False
     service_s: float | None = None
     affinity: frozenset[int] | None = None
 
@@ -159,6 +161,7 @@ class Crew:
             seconds = man.service_s + _SMOOTHING * (seconds - man.service_s)
         man.service_s = seconds
         man.batches += 1
+        man.sound = man.sound or message.damage is None or not message.damage.is_whole
         size_bytes = message.shipment.size_bytes
         self._meter.made(message.seconds, message.cpu_s, message.starved_s, size_bytes)
 

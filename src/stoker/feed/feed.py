@@ -22,12 +22,15 @@ from stoker.errors import WaitTimeout
 from stoker.feed.crew import Crew
 from stoker.feed.dispatch import BURST_S, Dispatcher, nap_s, queue_depth
 from stoker.feed.faults import in_a_copy, timed_out, was_closed, worker_died
+from stoker.feed.losses import Reported
 from stoker.feed.meter import Meter
 from stoker.feed.pinning import Pinned
 from stoker.feed.room import Room
+from stoker.order.broken import Damage
 from stoker.order.epoch import EpochPlan, Task
-from stoker.workers.messages import BeginEpoch, Failed, Made, ShardEnded, Started
+from stoker.workers.messages import BeginEpoch, Failed, LeftOut, Made, ShardEnded, Started
 from stoker.workers.process import Died
+from stoker.workers.tolerance import LEFT_OUT
 
 
 class _Raises:
@@ -55,8 +58,9 @@ class Feed:
     Attributes:
         crew: The workers.
         closed: Whether the workers have been stopped.
-        on_second_try: Called with a task and the first answer of a worker, where that is an
-            error; makes the batch in another way, or raises.
+        on_second_try: Called with a task and the answer of a worker that has never read a
+            sample, where that is an error or has no sample that could be read; makes the batch,
+            or `LEFT_OUT`, in another way, or raises. Tells what is broken in it as well.
     """
 
     def __init__(
@@ -79,7 +83,8 @@ class Feed:
         self._meter = meter
         self._room = room
         self.closed = False
-        self.on_second_try: Callable[[Task, Failed], Any] | None = None
+        self.on_second_try: Callable[[Task, Any], tuple[Any, Damage | None]] | None = None
+        self._reported = Reported()
         self._owner_pid = os.getpid()
         self._epoch = -1
         self._waited_at = -BURST_S
@@ -179,12 +184,13 @@ class Feed:
         return task
 
     def next(self) -> Any:
-        """The next batch.
+        """The next batch; `LEFT_OUT` in place of one that nothing could be read of.
 
         Raises:
             StopIteration: The epoch is over.
             WorkerDied: A worker is dead.
             WaitTimeout: Nothing came in time.
+            TooManyErrors: More samples could not be read than may be let pass.
             Exception: What the data set, collate function or sampler raised for this batch.
         """
         entered = time.perf_counter()
@@ -200,8 +206,11 @@ class Feed:
         answer = self._answers.pop(number)
         self._dispatcher.delivered(number)
         batch = self._open(answer, self._tasks.pop(number, None))
+        if self._reported and (damage := self._reported.take(number)):
+            self._meter.lost(number, damage, left_out=batch is LEFT_OUT)
         self._assign()
-        self._meter.delivered(entered, time.perf_counter(), self._waited_s)
+        told = self._meter.left_out if batch is LEFT_OUT else self._meter.delivered
+        told(entered, time.perf_counter(), self._waited_s)
         return batch
 
     def _wait_for_batch(self, entered: float) -> int:
@@ -258,10 +267,16 @@ class Feed:
     def _open(self, answer: Any, task: Task | None) -> Any:
         if isinstance(answer, tuple):
             worker, message = answer
+            man = self.crew.men.get(worker)
+            if not isinstance(message, Made) or (message.damage and message.damage.is_whole):
+                if self.on_second_try and task and man is not None and not man.sound:
+                    self._drop(answer)
+                    batch, damage = self.on_second_try(task, message)
+                    self._reported.note(task.number, damage)
+                    return batch
+                if isinstance(message, LeftOut):
+                    return LEFT_OUT
             if isinstance(message, Failed):
-                man = self.crew.men.get(worker)
-                if self.on_second_try and task and man is not None and not man.batches:
-                    return self.on_second_try(task, message)
                 message.error.reraise()
             self._room.learn(self._pool.largest_bytes)
             copy = self._room.is_scarce and self._pool.lent >= self._room.lent_limit
@@ -371,6 +386,7 @@ class Feed:
         if isinstance(message, ShardEnded):
             self._dispatcher.shard_ended(worker, message.number)
             return
+        self._reported.note(message.number, getattr(message, "damage", None))
         if isinstance(message, Made):
             self.crew.has_made(worker, message)
             if self.crew.pinner is not None:
@@ -395,6 +411,7 @@ class Feed:
         for answer in self._answers.values():
             self._drop(answer)
         self._answers = {}
+        self._reported.clear()
 
     def _handle_death(self, worker: int, death: Died) -> None:
         man = self.crew.men.get(worker)

@@ -57,6 +57,7 @@ class Account:
 
     Args:
         memory_limit: What the user has set, in bytes; None: a share of what is available.
+        max_errors: How many samples of an epoch, or which share of them, may be broken.
 
     Attributes:
         draws: What is known about whether samples draw.
@@ -68,10 +69,11 @@ class Account:
         automatic: Whether the number of workers is chosen and not given.
     """
 
-    def __init__(self, memory_limit: int | None) -> None:
+    def __init__(self, memory_limit: int | None, max_errors: int | float | None = None) -> None:
         self.draws = Draws()
         self.lasting = Lasting()
         self.meter = Meter()
+        self.meter.losses.limit = max_errors
         self._memory_limit = memory_limit
         self._share: CpuShare | None = None
         self.room = Room(memory_limit or 0, "memory_limit", strict=memory_limit is not None)
@@ -105,6 +107,7 @@ class Account:
             automatic: Whether its number of workers is chosen and not given.
         """
         self._identity = identity
+        self.meter.losses.length = identity.length
         self.automatic = automatic
         self._thread = threading.get_ident()
         self._began_at = time.perf_counter()

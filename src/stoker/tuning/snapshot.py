@@ -104,6 +104,10 @@ def snapshot(meter: Meter, room: Room, identity: Identity, now: Now) -> Statisti
         recent=meter.recent,
         waits=tuple(zip(WAIT_BOUNDS_S, meter.histogram, strict=True)),
         decisions=tuple(now.decisions),
+        broken_samples=meter.losses.broken,
+        skipped_samples=meter.losses.skipped,
+        skipped_batches=meter.losses.skipped_batches,
+        errors=meter.losses.listed,
     )
     return _with_remarks(told, meter, serving, now)
 

@@ -45,6 +45,7 @@ from stoker.workers.making import Draws, Ended, IterableMaker, MapMaker
 from stoker.workers.messages import (
     BeginEpoch,
     Failed,
+    LeftOut,
     Made,
     Make,
     ShardEnded,
@@ -52,6 +53,7 @@ from stoker.workers.messages import (
     dumps,
     loads,
 )
+from stoker.workers.tolerance import LEFT_OUT, OnError
 from stoker.workers.waiting import Waiter
 
 _ORPHAN_CHECK_S = 1.0
@@ -76,6 +78,7 @@ class Job:
         batch_limit_bytes: Larger batches are refused; None: there is no limit.
         segments: The kind of slot to make.
         draws: What is known about whether samples draw.
+        on_error: What is to become of samples that can't be read; None: their error is raised.
     """
 
     dataset: Any
@@ -90,6 +93,7 @@ class Job:
     draws: Draws
     forked: bool = False
     batch_limit_bytes: int | None = None
+    on_error: OnError | None = None
 
 
 def run(
@@ -176,6 +180,7 @@ class _Worker:
                 drop_last=job.drop_last,
                 key=key,
                 shard=self._number,
+                on_error=job.on_error,
             )
         return MapMaker(
             self._dataset,
@@ -183,6 +188,7 @@ class _Worker:
             collate=job.collate_fn,
             key=key,
             draws=job.draws,
+            on_error=job.on_error,
         )
 
     def serve(self) -> None:
@@ -223,11 +229,17 @@ class _Worker:
         place: object = self._maker.place
         try:
             batch = self._maker.make(task)
+            damage = self._maker.damage
+            if batch is LEFT_OUT and damage is not None:
+                self._arena.abort()
+                self._connection.send_bytes(dumps(LeftOut(epoch, number, damage)))
+                return
             place = "on packing the result"
             shipment = self._arena.commit(batch)
             del batch
             cpu_s, seconds = time.process_time() - cpu_s, time.perf_counter() - started
-            answer = dumps(Made(epoch, number, shipment, seconds, cpu_s, self._starved_s()))
+            made = Made(epoch, number, shipment, seconds, cpu_s, self._starved_s(), damage)
+            answer = dumps(made)
         except Ended:
             self._arena.abort()
             self._connection.send_bytes(dumps(ShardEnded(epoch, number)))

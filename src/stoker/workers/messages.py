@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from typing import Any, NamedTuple
 
+from stoker.order.broken import Damage
 from stoker.order.epoch import Task
 from stoker.transport.arena import Shipment
 from stoker.transport.layout import Envelope
@@ -66,6 +67,7 @@ class Made(NamedTuple):
         cpu_s: CPU time of the worker meanwhile.
         starved_s: How long the worker could have run meanwhile and had no CPU; None where
             the system does not tell.
+        damage: What could not be read and was let pass; None: nothing.
     """
 
     epoch: int
@@ -74,6 +76,15 @@ class Made(NamedTuple):
     seconds: float
     cpu_s: float
     starved_s: float | None
+    damage: Damage | None = None
+
+
+class LeftOut(NamedTuple):
+    """From a worker: nothing of the batch could be read, and all was let pass."""
+
+    epoch: int
+    number: int
+    damage: Damage
 
 
 class Failed(NamedTuple):
@@ -99,6 +110,7 @@ _KINDS: tuple[type[Any], ...] = (
     Made,
     Failed,
     ShardEnded,
+    LeftOut,
 )
 _CODES = {kind: code for code, kind in enumerate(_KINDS)}
 
@@ -123,10 +135,10 @@ def loads(data: bytes) -> Any:
     code, fields = pickle.loads(data)
     kind = _KINDS[code]
     if kind is Made:
-        epoch, number, seconds, cpu_s, starved_s, *shipment, stream, buffers, memory = fields
-        slot, new, retired, size_bytes = shipment
+        epoch, number, seconds, cpu_s, starved_s, damage, *shipment = fields
+        slot, new, retired, size_bytes, stream, buffers, memory = shipment
         shipped = Shipment(slot, new, retired, size_bytes, Envelope(stream, buffers, memory))
-        return Made(epoch, number, shipped, seconds, cpu_s, starved_s)
+        return Made(epoch, number, shipped, seconds, cpu_s, starved_s, damage)
     if kind is Make:
         epoch, tasks, released, forgotten = fields
         return Make(epoch, tuple(Task(*task) for task in tasks), released, forgotten)
