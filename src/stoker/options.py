@@ -149,9 +149,8 @@ def max_errors(value: Any, on_error: Any) -> int | float | None:
     """
     if value is None:
         return None
-    if isinstance(value, bool) or (
-        not isinstance(value, float) and not hasattr(value, "__index__")
-    ):
+    is_number = isinstance(value, float) or hasattr(value, "__index__")
+    if isinstance(value, bool) or not is_number:
         raise TypeError(
             "max_errors option should be an int (samples an epoch), a float (a share of them) or "
             f"None, but got max_errors={value!r}"

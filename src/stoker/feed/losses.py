@@ -126,11 +126,10 @@ class Losses:
             return
         while self._tell_at <= self.broken:
             self._tell_at *= 10
-        count = "a sample" if self.broken == 1 else f"{self.broken:,} samples"
         _log.warning(
-            "%s could not be read so far; the last is index %r in batch %d, %s: %s (%s). "
-            "loader.statistics().errors lists them",
-            count,
+            "samples that could not be read so far: %s; the last has index %r, in batch %d, and "
+            "was %s: %s (%s); loader.statistics().errors lists them",
+            f"{self.broken:,}",
             last.index,
             batch,
             _OUTCOMES[last.outcome],
@@ -172,7 +171,7 @@ class Losses:
 _OUTCOMES: dict[Outcome, str] = {
     "skipped": "left out",
     "replaced": "replaced by another",
-    "given": "a value taken in its place",
+    "given": "given a value by on_error",
 }
 
 
