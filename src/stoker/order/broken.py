@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import operator
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 _MOST_CHARACTERS = 300
@@ -12,7 +13,8 @@ _EXHAUSTED = frozenset({errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.ENOSPC})
 Outcome = Literal["skipped", "replaced", "given"]
 
 
-class Broken(NamedTuple):
+@dataclass(frozen=True)
+class Broken:
     """A sample that could not be read.
 
     Attributes:
