@@ -140,7 +140,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     ) -> None:
         policy = options.on_error(on_error)
         most_errors = options.max_errors(max_errors, policy)
-        if policy is options.Instead.REPLACE and _is_stream(dataset):
+        if policy is options.REPLACE and _is_stream(dataset):
             raise options.replacing_in_a_stream()
         seed = options.seed(seed)
         workers = options.num_workers(num_workers)
@@ -297,8 +297,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def _on_error(self) -> OnError | None:
         policy = options.on_error(self.on_error)
-        if policy in (None, options.Instead.SKIP) or _is_stream(self.dataset):
-            return OnError(policy) if policy is not None else None
+        if policy is None:
+            return None
+        if policy is options.SKIP or _is_stream(self.dataset):
+            return OnError(policy)
         batched = self.batch_sampler is not None
         return OnError(policy, population_of(super()._index_sampler, batched=batched))
 
@@ -375,7 +377,7 @@ def _ingredients(loader: DataLoader[Any]) -> Callable[[], Any]:
     return functools.partial(
         likeness,
         loader.on_error,
-        population.parts if population is not None else None,
+        *(population.parts if population is not None else ()),
         loader.dataset,
         loader.collate_fn,
         loader.worker_init_fn,

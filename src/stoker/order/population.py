@@ -25,18 +25,27 @@ class Population:
     Args:
         indices: All of them; held, not copied.
         weights: How likely each is, in any unit; None: all the same.
-
-    Attributes:
-        parts: What it is made from, for comparison with another.
     """
 
     def __init__(self, indices: Sequence[Any], weights: Any = None) -> None:
-        self.parts = (indices, weights)
+        self._indices = indices
+        self._weights = weights
         self._sums: Any = None
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @property
+    def parts(self) -> tuple[Any, ...]:
+        """What it is made from: the same objects, or equal numbers, as of one like it."""
+        indices = self._indices
+        if isinstance(indices, range):
+            return indices.start, indices.stop, indices.step, self._weights
+        return indices, self._weights
 
     def draw(self, bits: int) -> Any:
         """The index that 64 random bits choose; there must be one."""
-        indices, weights = self.parts
+        indices, weights = self._indices, self._weights
         if weights is None:
             return indices[bits * len(indices) // _WHOLE]
         if self._sums is None:
@@ -62,7 +71,7 @@ def population_of(sampler: Any, *, batched: bool) -> Population | None:
         return population_of(sampler.sampler, batched=False) if _is(sampler, BatchSampler) else None
     try:
         found = _known(sampler)
-        return found if found is not None and len(found.parts[0]) else None
+        return found if found is not None and len(found) else None
     except Exception:  # A data set may have no length.
         return None
 

@@ -131,7 +131,11 @@ class Tolerance:
         return LEFT_OUT if left_out else answer
 
     def _others(self, index: Any, position: int, batch: Iterable[Any]) -> Iterator[Any]:
-        population = self._population or Population(list(batch))
+        population = self._population
+        if population is None:
+            population = Population([each for each in batch if known_as(each) != known_as(index)])
+        if not len(population):
+            return
         tried = {known_as(index), *(each.index for each in self._broken)}
         reads = 0
         for attempt in range(_MOST_DRAWS):

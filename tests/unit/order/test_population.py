@@ -22,6 +22,7 @@ from torch.utils.data import (
 
 from stoker.order.keys import EpochKey, mix
 from stoker.order.population import Population, population_of
+from stoker.workers.likeness import likeness
 from tests.datasets import Plain, Stream
 
 DATA = Plain(9)
@@ -77,6 +78,16 @@ def test_batches_are_looked_into() -> None:
     assert set(drawn(found)) == {3, 5}
     assert population_of([[1, 2]], batched=True) is None
     assert population_of(BatchSampler(Endless(), 2, False), batched=True) is None
+
+
+@pytest.mark.parametrize("name", [name for name, case in SAMPLERS.items() if case[1]])
+def test_what_it_is_made_from_is_the_same_the_next_time(name: str) -> None:
+    """Workers are started anew when it is another."""
+    one, other = (population_of(SAMPLERS[name][0], batched=False) for _ in range(2))
+    assert one is not None
+    assert other is not None
+    assert likeness(*one.parts) == likeness(*other.parts)
+    assert likeness(*one.parts) != likeness(*Population(range(77)).parts)
 
 
 def test_weights_are_kept() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import IterableDataset, default_collate
+from torch.utils.data import IterableDataset
 
 from stoker.errors import ArgumentError, StreamEnded, TooManyErrors
 from stoker.options import REPLACE, SKIP
@@ -156,7 +156,11 @@ def test_a_skipped_sample_makes_a_smaller_batch(drawing: int) -> None:
 
 
 def test_a_batch_that_nothing_is_left_of_is_not_collated() -> None:
-    made = maker(Flawed({0, 1}), SKIP, collate=default_collate)
+    def collate(samples: Any) -> Any:
+        assert samples
+        return samples
+
+    made = maker(Flawed({0, 1}), SKIP, collate=collate)
     assert made.make(Task(0, 0, [0, 1])) is LEFT_OUT
     assert told(made) == [(0, "skipped"), (1, "skipped")]
     assert made.damage is not None
