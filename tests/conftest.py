@@ -97,6 +97,7 @@ _SLOW_FILES = {
     "test_iterable.py",
     "test_kept_batches.py",
     "test_memory_limit.py",
+    "test_on_error.py",
     "test_order.py",
     "test_rebuilding.py",
     "test_resizing.py",

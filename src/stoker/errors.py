@@ -79,6 +79,20 @@ class WorkerDied(StokerError, RuntimeError):
     shared_free_bytes: int | None = None
 
 
+class TooManyErrors(StokerError, RuntimeError):
+    """More samples could not be read than ``on_error`` and ``max_errors`` let pass.
+
+    Attributes:
+        errors: How many there were.
+    """
+
+    errors: int = 0
+
+
+class StreamEnded(StokerError, RuntimeError):
+    """An error has ended the iterator of an iterable data set, so ``on_error`` can't go on."""
+
+
 class WaitTimeout(StokerError, RuntimeError, TimeoutError):
     """No batch came within ``timeout`` seconds.
 

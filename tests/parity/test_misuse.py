@@ -21,7 +21,7 @@ import stoker
 from tests.datasets import Gated, Plain, Stream
 from tests.parity.calls import KINDS, Outcome, both, outcome
 
-NEW = {"seed", "memory_limit", "max_restarts", "on_timeout"}
+NEW = {"seed", "memory_limit", "max_restarts", "on_timeout", "on_error", "max_errors"}
 FORK = {"multiprocessing_context": "fork"}
 TABLE = TensorDataset(torch.arange(10))
 

@@ -33,6 +33,7 @@ class Crewman:
         leaving: It was told to leave.
         waits: It is given nothing before it has come up, since others can make it sooner.
         batches: How many it has made.
+        sound: Whether it has ever read a sample.
         service_s: How long it takes for a batch; None when not known yet.
         affinity: The CPUs it may run on; None when not known.
         busy_since: When it could begin with what it is making, or was started, by
@@ -43,6 +44,7 @@ class Crewman:
     leaving: bool = False
     waits: bool = False
     batches: int = 0
+    sound: bool = False
     service_s: float | None = None
     affinity: frozenset[int] | None = None
     busy_since: float = field(default_factory=time.perf_counter)
@@ -163,6 +165,7 @@ class Crew:
             seconds = man.service_s + _SMOOTHING * (seconds - man.service_s)
         man.service_s = seconds
         man.batches += 1
+        man.sound = man.sound or message.damage is None or not message.damage.is_whole
         size_bytes = message.shipment.size_bytes
         self._meter.made(message.seconds, message.cpu_s, message.starved_s, size_bytes)
 

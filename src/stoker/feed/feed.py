@@ -43,9 +43,7 @@ from stoker.workers.messages import (
     Started,
     Told,
 )
-
-_LEFT_OUT = object()
-"""Stands for a batch that nobody gets."""
+from stoker.workers.tolerance import LEFT_OUT
 
 
 class Feed:
@@ -203,31 +201,33 @@ class Feed:
         return task
 
     def next(self) -> Any:
-        """The next batch.
+        """The next batch; `LEFT_OUT` in place of one that nobody is to get.
 
         Raises:
             StopIteration: The epoch is over.
             WorkerDied: A worker is dead and may not be replaced.
             WaitTimeout: Nothing came in time.
+            TooManyErrors: More samples could not be read than may be let pass.
             Exception: What the data set, collate function or sampler raised for this batch.
         """
         entered = time.perf_counter()
         self._meter.entered(entered)
-        answer, task = _LEFT_OUT, None
         try:
-            while answer is _LEFT_OUT:
-                number = self._wait_for_batch(entered)
-                answer, task = self._answers.pop(number), self._tasks.pop(number, None)
-                self._dispatcher.delivered(number)
+            number = self._wait_for_batch(entered)
         except StopIteration:
             raise
         except BaseException:
             if os.getpid() == self._owner_pid:
                 self.close()
             raise
-        batch = self.opening.open(answer, task)
+        answer = self._answers.pop(number)
+        self._dispatcher.delivered(number)
+        batch = self.opening.open(answer, self._tasks.pop(number, None))
+        if self.opening.reported and (damage := self.opening.reported.take(number)):
+            self._meter.lost(number, damage, left_out=batch is LEFT_OUT)
         self._assign()
-        self._meter.delivered(entered, time.perf_counter(), self._waited_s)
+        told = self._meter.left_out if batch is LEFT_OUT else self._meter.delivered
+        told(entered, time.perf_counter(), self._waited_s)
         return batch
 
     def _wait_for_batch(self, entered: float) -> int:
@@ -402,6 +402,7 @@ class Feed:
             self._dispatcher.shard_ended(worker, message.number)
             return
         self.crew.men[worker].busy_since = time.perf_counter()
+        self.opening.reported.note(message.number, getattr(message, "damage", None))
         if isinstance(message, Made):
             self.crew.has_made(worker, message)
             if self.crew.pinner is not None:
@@ -426,6 +427,7 @@ class Feed:
         for answer in self._answers.values():
             self._drop(answer)
         self._answers = {}
+        self.opening.reported.clear()
 
     def _handle_death(self, worker: int, death: Died) -> None:
         if not self._dispatcher.has_ended(worker):
@@ -446,7 +448,7 @@ class Feed:
             held = self._dispatcher.running(worker)
             if isinstance(event[1], Died) and event[0] == worker and leave_out in held:
                 self._dispatcher.left_out(worker, leave_out)
-                self._answers[leave_out] = _LEFT_OUT
+                self._answers[leave_out] = LEFT_OUT
             self._handle([event])
 
     def rest(self) -> None:

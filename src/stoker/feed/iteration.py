@@ -46,6 +46,7 @@ from stoker.workers.likeness import likeness
 from stoker.workers.making import Draws, Ended, IterableMaker, Maker, MapMaker
 from stoker.workers.messages import BeginEpoch
 from stoker.workers.process import ProcessPool
+from stoker.workers.tolerance import LEFT_OUT, OnError
 
 _LEAST_RECYCLED_BYTES = 1024 * 1024
 _KEPT_SLOTS = 16
@@ -81,6 +82,7 @@ class Setting:
         tell: Lets the outside know how it goes; returns when to do so next, as
             `time.perf_counter` counts.
         lasting: Where each epoch has an iterator of its own and yet no seed; else None.
+        on_error: What is to become of samples that can't be read; None: their error is raised.
     """
 
     private_sampling: bool
@@ -93,6 +95,7 @@ class Setting:
     begun: Callable[[EpochPlan], None]
     tell: Callable[[], float]
     lasting: Lasting | None = None
+    on_error: OnError | None = None
 
 
 class _Iterator(_BaseDataLoaderIter):
@@ -174,6 +177,7 @@ class _Iterator(_BaseDataLoaderIter):
             collate=self._collate_here(),
             key=self._key,
             draws=self._setting.draws,
+            on_error=self._setting.on_error,
         )
 
     def _iterable_maker(self) -> IterableMaker:
@@ -184,6 +188,7 @@ class _Iterator(_BaseDataLoaderIter):
             drop_last=self._drop_last,
             key=self._key,
             shard=0,
+            on_error=self._setting.on_error,
         )
 
     def _new_job(self, loader: Any) -> Job:
@@ -205,6 +210,7 @@ class _Iterator(_BaseDataLoaderIter):
             segments=kind_here(),
             draws=self._setting.draws,
             batch_limit_bytes=self._setting.room.batch_limit_bytes,
+            on_error=self._setting.on_error,
         )
 
     def _begin_message(self) -> BeginEpoch:
@@ -249,6 +255,11 @@ class InlineIterator(_Iterator):
         self._batch_limit_bytes = setting.room.batch_limit_bytes
 
     def _next_data(self) -> Any:
+        while (data := self._next_or_none_left()) is LEFT_OUT:
+            pass
+        return data
+
+    def _next_or_none_left(self) -> Any:
         entered = perf_counter()
         self._meter.entered(entered)
         task = self._plan.next()
@@ -258,6 +269,11 @@ class InlineIterator(_Iterator):
             data = self._maker.make(task)
         except Ended:
             raise StopIteration from None
+        if (damage := self._maker.damage) is not None:
+            self._meter.lost(task.number, damage, left_out=data is LEFT_OUT)
+            if data is LEFT_OUT:
+                self._meter.left_out(entered, perf_counter())
+                return data
         if self._batch_limit_bytes is not None:
             check_size(size_bytes(data), self._batch_limit_bytes)
         if self._pin_memory:
@@ -350,7 +366,9 @@ class WorkerIterator(_WithWorkers):
 
     def _next_data(self) -> Any:
         try:
-            return self._feed.next()
+            while (data := self._feed.next()) is LEFT_OUT:
+                pass
+            return data
         except StopIteration:
             if self._persistent_workers:
                 self._feed.rest()

@@ -34,12 +34,14 @@ from stoker.workers.death import Died
 from stoker.workers.messages import (
     BeginEpoch,
     Failed,
+    LeftOut,
     Made,
     Repeat,
     Repeated,
     Repeating,
     ShardEnded,
 )
+from stoker.workers.tolerance import LEFT_OUT
 
 _log = logging.getLogger("stoker")
 
@@ -132,7 +134,7 @@ class Replacing:
         while self._missing and self._launch(self._missing.pop()) is None:
             pass  # Until one still can't be started.
 
-    def answered(self, worker: int, message: Made | Failed | ShardEnded) -> None:
+    def answered(self, worker: int, message: Made | Failed | LeftOut | ShardEnded) -> None:
         """A worker has answered a task of this epoch."""
         if self.blame.suspects:
             self.blame.answered(message.number)
@@ -234,8 +236,8 @@ class Replacing:
             if not isinstance(answer, tuple) or answer[0] != worker:
                 continue
             message = answer[1]
-            if isinstance(message, Failed):
-                answers[number] = message.error
+            if isinstance(message, (Failed, LeftOut)):
+                answers[number] = message.error if isinstance(message, Failed) else LEFT_OUT
                 continue
             try:
                 answers[number] = Opened(slots.open(message.shipment))

@@ -19,6 +19,8 @@ from zlib import crc32
 import numpy as np
 import torch
 
+from stoker.workers.tolerance import Nothing
+
 _MOST_NODES = 256
 _WHOLE_LENGTH = 32
 _ENDS = 4
@@ -150,6 +152,7 @@ _EXACT: dict[type, Callable[[Any], _Seen]] = {
     float: _plain,
     complex: _plain,
     type(None): _plain,
+    Nothing: _plain,
     dict: _mapping,
     list: _sequence,
     tuple: _sequence,

@@ -47,6 +47,7 @@ from stoker.workers.making import AT_NO_SAMPLE, Draws, Ended, IterableMaker, Map
 from stoker.workers.messages import (
     BeginEpoch,
     Failed,
+    LeftOut,
     Made,
     Make,
     Repeat,
@@ -63,6 +64,7 @@ from stoker.workers.signals import leave_to_the_parent
 from stoker.workers.speaking import Speaker
 from stoker.workers.starting import end_with, let_have_children
 from stoker.workers.telling import Wanted, tell_of_this_process
+from stoker.workers.tolerance import LEFT_OUT, OnError
 from stoker.workers.unpicklable import cannot_be_sent
 from stoker.workers.waiting import Waiter
 
@@ -88,6 +90,7 @@ class Job:
         segments: The kind of slot to make.
         draws: What is known about whether samples draw.
         wanted: Which log records and warnings the main process wants; None where workers know.
+        on_error: What is to become of samples that can't be read; None: their error is raised.
     """
 
     dataset: Any
@@ -103,6 +106,7 @@ class Job:
     forked: bool = False
     batch_limit_bytes: int | None = None
     wanted: Wanted | None = None
+    on_error: OnError | None = None
 
 
 def run(
@@ -197,6 +201,7 @@ class _Worker:
                 drop_last=job.drop_last,
                 key=key,
                 shard=self._number,
+                on_error=job.on_error,
             )
         return MapMaker(
             self._dataset,
@@ -204,6 +209,7 @@ class _Worker:
             collate=job.collate_fn,
             key=key,
             draws=job.draws,
+            on_error=job.on_error,
         )
 
     def serve(self) -> None:
@@ -275,12 +281,19 @@ class _Worker:
         digest: int | None = None
         try:
             batch = self._maker.make(task)
+            damage = self._maker.damage
             place = "on packing the result"
             digest = self._digest.add(batch) if self._digest is not None else 0
+            if batch is LEFT_OUT and damage is not None:
+                self._arena.abort()
+                self._speaker.answer(dumps(LeftOut(epoch, number, damage, digest)))
+                return
             shipment = self._packed(batch, task)
             del batch
             cpu_s, seconds = time.process_time() - cpu_s, time.perf_counter() - started
-            answer = dumps(Made(epoch, number, shipment, seconds, cpu_s, self._starved_s(), digest))
+            starved_s = self._starved_s()
+            made = Made(epoch, number, shipment, seconds, cpu_s, starved_s, digest, damage)
+            answer = dumps(made)
         except Ended:
             self._arena.abort()
             changed = self._began_as != likeness(self._dataset)

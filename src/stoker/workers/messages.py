@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from typing import Any, NamedTuple
 
+from stoker.order.broken import Damage
 from stoker.order.epoch import Task
 from stoker.transport.arena import Shipment
 from stoker.transport.layout import Envelope
@@ -87,6 +88,7 @@ class Made(NamedTuple):
         starved_s: How long the worker could have run meanwhile and had no CPU; None where
             the system does not tell.
         digest: Of all batches of its iterator over an iterable data set, see `RunningDigest`.
+        damage: What could not be read and was let pass; None: nothing.
     """
 
     epoch: int
@@ -95,6 +97,16 @@ class Made(NamedTuple):
     seconds: float
     cpu_s: float
     starved_s: float | None
+    digest: int = 0
+    damage: Damage | None = None
+
+
+class LeftOut(NamedTuple):
+    """From a worker: nothing of the batch could be read, and all was let pass."""
+
+    epoch: int
+    number: int
+    damage: Damage
     digest: int = 0
 
 
@@ -163,6 +175,7 @@ _KINDS: tuple[type[Any], ...] = (
     Repeat,
     Repeating,
     Repeated,
+    LeftOut,
 )
 _CODES = {kind: code for code, kind in enumerate(_KINDS)}
 
