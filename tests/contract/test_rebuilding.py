@@ -110,9 +110,10 @@ def test_it_stays_automatic_with_all_it_was_given(
         epoch_with(made, workers)
     again = way(made)
     assert type(again) is stoker.DataLoader
-    for name in options:
-        if name not in ("batch_sampler", "shuffle"):
-            assert getattr(again, name) == getattr(made, name)
+    for name in ("seed", "memory_limit", "prefetch_factor", "persistent_workers", "in_order"):
+        assert getattr(again, name) == getattr(made, name)
+    for name in ("on_error", "max_errors"):
+        assert getattr(again, name) == getattr(made, name)
     assert isinstance(again.num_workers, int)
     iterator, _ = begun(again)
     assert again.statistics().automatic

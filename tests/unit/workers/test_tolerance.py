@@ -225,9 +225,9 @@ class TestReplacing:
         assert "only indices of the same batch" in caught.value.likely
 
     def test_what_is_broken_as_well_counts_and_another_is_drawn(self) -> None:
-        made = maker(Flawed(range(20)), REPLACE, indices=range(30))
+        made = maker(Flawed(range(10)), REPLACE, indices=range(30))
         batches = [made.make(Task(n, n, [5])) for n in range(60)]
-        assert {index for batch in batches for index in made_of(batch)} == set(range(20, 30))
+        assert {index for batch in batches for index in made_of(batch)} <= set(range(10, 30))
         counts = []
         for n in range(60):
             made.make(Task(n, n, [5]))
