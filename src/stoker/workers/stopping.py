@@ -2,7 +2,8 @@
 
 Guarantees
     - It takes less than a second: workers are asked to stop, then terminated, then killed,
-      all at once and with one deadline for each step. It does nothing in a forked copy.
+      all at once and with one deadline for each step. Only a system that takes longer to end
+      what was killed is waited for, a little. It does nothing in a forked copy.
     - What a worker still has to say is taken in, so that it is not blocked on saying it.
 """
 
@@ -17,10 +18,11 @@ from typing import Any
 from stoker.transport.pipes import bound_waiting
 from stoker.transport.shm import discard
 from stoker.workers.blackbox import BlackBox
+from stoker.workers.death import has_ended
 from stoker.workers.messages import Made, Stop, dumps, loads
 from stoker.workers.waiting import Waiter
 
-_STOP_S, _TERMINATE_S, _KILL_S = 0.3, 0.2, 0.2
+_STOP_S, _TERMINATE_S, _KILL_S = 0.3, 0.2, 2.0
 _REST_S = 0.1  # for the rest of a message
 
 
@@ -56,7 +58,7 @@ def stop_all(
 
 
 def _living(processes: list[Any]) -> list[Any]:
-    return [process for process in processes if process.is_alive()]
+    return [process for process in processes if not has_ended(process)]
 
 
 def _drain(processes: list[Any], connections: list[Connection], patience_s: float) -> None:
@@ -79,5 +81,5 @@ def _drain(processes: list[Any], connections: list[Connection], patience_s: floa
                 continue
             if isinstance(answer, Made) and answer.shipment.new is not None:
                 discard(answer.shipment.new.name, connection)
-        if not ready:
+        if not ready or time.monotonic() > deadline:
             return
