@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from multiprocessing import process as multiprocessing_process
 from multiprocessing.connection import wait
 from typing import Any, NamedTuple
 
@@ -67,6 +68,9 @@ def has_ended(process: Any) -> bool:
     try:
         os.kill(process.pid, 0)
     except ProcessLookupError:
+        # Multiprocessing would wait for it for ever, and keep its descriptors.
+        children: Any = getattr(multiprocessing_process, "_children", set())
+        children.discard(process)
         return True
     except OSError:
         pass
