@@ -29,7 +29,7 @@ from stoker.feed.pinning import Pinned
 from stoker.feed.replacing import Opened, Raises, Replacing
 from stoker.feed.restarts import Restarts
 from stoker.feed.room import Room
-from stoker.feed.vigil import Scene, Vigil
+from stoker.feed.vigil import LEFT_OUT, Scene, Vigil
 from stoker.order.epoch import EpochPlan, Task
 from stoker.workers.death import Died
 from stoker.workers.messages import (
@@ -41,9 +41,6 @@ from stoker.workers.messages import (
     ShardEnded,
     Started,
 )
-
-_LEFT_OUT = object()
-"""Stands for a batch that nobody gets."""
 
 
 class Feed:
@@ -212,9 +209,9 @@ class Feed:
         """
         entered = time.perf_counter()
         self._meter.entered(entered)
-        answer, task = _LEFT_OUT, None
+        answer, task = LEFT_OUT, None
         try:
-            while answer is _LEFT_OUT:
+            while answer is LEFT_OUT:
                 number = self._wait_for_batch(entered)
                 answer, task = self._answers.pop(number), self._tasks.pop(number, None)
                 self._dispatcher.delivered(number)
@@ -240,7 +237,10 @@ class Feed:
         while (number := self._next_ready()) is None:
             began = time.perf_counter()
             if began >= look_at:
-                look_at = self._overdue(entered)
+                events = self._pool.wait(0)
+                self._handle(events)
+                if not events:
+                    look_at = self._overdue(entered)
                 continue
             out_of_turn = bool(self._answers)
             time.sleep(nap_s(self._held()))
@@ -455,7 +455,7 @@ class Feed:
             held = self._dispatcher.running(worker)
             if isinstance(event[1], Died) and event[0] == worker and leave_out in held:
                 self._dispatcher.left_out(worker, leave_out)
-                self._answers[leave_out] = _LEFT_OUT
+                self._answers[leave_out] = LEFT_OUT
             self._handle([event])
 
     def rest(self) -> None:

@@ -27,6 +27,8 @@ _log = logging.getLogger("stoker")
 
 OnTimeout = Literal["raise", "retry", "skip"]
 
+LEFT_OUT: Any = object()
+"""Stands for a batch that nobody gets."""
 START_S = 60.0
 """How long a worker may take to come up before it counts as hung; at least the time-out."""
 _ANSWER_S = 1.0
@@ -69,7 +71,7 @@ class Scene:
 
 @dataclass
 class _Look:
-    """The workers' signs of life at one moment."""
+    """The workers' signs of life at one moment, by process id."""
 
     at: float = 0.0
     pulses: dict[int, Pulse | None] = field(default_factory=dict)
@@ -101,6 +103,8 @@ class Vigil:
     def overdue(self, asked: float, scene: Scene) -> tuple[float, list[GivenUp]]:
         """Looks at a wait that lasts; may take a second, when workers are asked for stacks.
 
+        All that workers have sent is to be taken in before.
+
         Args:
             asked: When the batch was asked for, by `time.perf_counter`.
             scene: What is going on.
@@ -115,7 +119,7 @@ class Vigil:
         stage = self._patience.due(asked, now, _usual_s(scene.crew))
         given_up: list[GivenUp] = []
         if stage is Stage.LOOK:
-            self._first = _Look(now, {w: pulse(pid) for w, pid in _pids(scene).items()})
+            self._first = _Look(now, {pid: pulse(pid) for pid in _pids(scene).values()})
         elif stage is Stage.TELL:
             _log.warning("%s", self._late(now, scene))
         elif stage is Stage.END:
@@ -137,18 +141,18 @@ class Vigil:
             return []  # Another would have to start as well.
         if not blamed:
             raise self._error(scene, plights)
-        return [self._give_up(plight, scene, plights) for plight in blamed]
+        late = [p for p in blamed if p.for_s >= self._patience.timeout_s]
+        return [self._give_up(plight, scene, plights) for plight in late]
 
     def _error(self, scene: Scene, plights: list[Plight], why: str = "") -> WaitTimeout:
         return timed_out(self._patience.timeout_s, _awaited(scene), plights, why)
 
     def _blamed(self, scene: Scene, plights: list[Plight]) -> list[Plight]:
-        """The workers that are waited for: one, or where any batch will do, all that hang."""
+        """The workers that are waited for: one, or where any batch will do, all of them."""
         if scene.dispatcher.in_order:
             head = scene.dispatcher.head
             return [p for p in plights if head in scene.dispatcher.running(p.worker)]
-        busy = [p for p in plights if p.batch is not None]
-        return [p for p in busy if p.for_s >= self._patience.timeout_s] or busy[:1]
+        return [p for p in plights if p.batch is not None]
 
     def _give_up(self, plight: Plight, scene: Scene, plights: list[Plight]) -> GivenUp:
         batch, skip = plight.batch, self._on_timeout == "skip" and plight.condition != "starting"
@@ -188,7 +192,7 @@ class Vigil:
     ) -> Plight:
         man = scene.crew.men[worker]
         batch = next(iter(scene.dispatcher.running(worker)), None)
-        before = self._first.pulses.get(worker)
+        before = self._first.pulses.get(pid)
         condition, signs = diagnose(before, after, now - self._first.at, starting=man.starting)
         task = None if batch is None or scene.dispatcher.sharded else scene.tasks.get(batch)
         indices = None if task is None else task.index
