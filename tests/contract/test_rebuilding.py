@@ -88,7 +88,7 @@ iterated_or_not = pytest.mark.parametrize("workers", [None, 0, 2], ids=str)
 OPTIONS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "seed": {"seed": 7, "shuffle": True, "batch_size": 3},
-    "time-out": {"timeout": 30, "on_timeout": "retry", "batch_size": 3},
+    "on a time-out": {"on_timeout": "retry", "batch_size": 3},
     "memory limit": {"memory_limit": "1GB", "batch_size": 3},
     "not persistent": {"persistent_workers": False, "batch_size": 3},
     "persistent": {"persistent_workers": True, "prefetch_factor": 3, "batch_size": 3},
