@@ -88,7 +88,7 @@ iterated_or_not = pytest.mark.parametrize("workers", [None, 0, 2], ids=str)
 OPTIONS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "seed": {"seed": 7, "shuffle": True, "batch_size": 3},
-    "time-out": {"timeout": 30, "on_timeout": "retry", "batch_size": 3},
+    "on a time-out": {"on_timeout": "retry", "batch_size": 3},
     "memory limit": {"memory_limit": "1GB", "batch_size": 3},
     "on error": {"on_error": "skip", "max_errors": 5, "batch_size": 3},
     "replacing": {"on_error": "replace", "max_errors": 0.5, "shuffle": True},

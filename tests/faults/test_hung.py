@@ -17,6 +17,7 @@ from torch.utils.data import IterableDataset
 import stoker
 from stoker.errors import WaitTimeout
 from stoker.feed import patience, vigil
+from stoker.workers.process import ProcessPool
 from tests.contract.methods import loader
 from tests.datasets import Drawing, Plain
 
@@ -80,7 +81,7 @@ def timed_out(dataset: Any, **options: Any) -> WaitTimeout:
 def test_a_time_out_names_the_worker_and_shows_where_it_is(
     how: Callable[[], None], condition: str
 ) -> None:
-    error = timed_out(Hanging(40, 9, how), batch_size=4, timeout=0.6)
+    error = timed_out(Hanging(40, 9, how), batch_size=4, timeout=1)
     assert isinstance(error, RuntimeError)
     assert isinstance(error, TimeoutError)
     assert error.batch == 2
@@ -89,7 +90,7 @@ def test_a_time_out_names_the_worker_and_shows_where_it_is(
     assert first.condition in condition
     assert first.for_s >= 0.5
     text = str(error)
-    assert text.startswith("DataLoader timed out after 0.6 seconds\n")
+    assert text.startswith("DataLoader timed out after 1 seconds\n")
     assert f"worker {first.worker} (pid {first.pid}): batch 2" in text
     assert "sample indices [8, 9, 10, 11]" in text
     if condition != "stopped":
@@ -202,17 +203,16 @@ def test_retry_makes_the_batch_again_bit_for_bit(
         batches = epoch(
             Hanging(24, 9, wait_for_a_lock_nobody_gives_back, times),
             batch_size=4,
-            shuffle=True,
             in_order=in_order,
-            timeout=0.5,
+            timeout=1,
             on_timeout="retry",
             persistent_workers=persistent,
         )
         return sorted(batches, key=lambda batch: batch[0].tolist())
 
     assert str(drawn(1)) == str(drawn(0))
-    (text,) = [record.getMessage() for record in caplog.records if record.name == "stoker"]
-    assert "did not come within 0.5 s" in text
+    (text,) = [r.getMessage() for r in caplog.records if "batch 2" in r.getMessage()]
+    assert "did not come within 1 s" in text
     assert "in wait_for_a_lock_nobody_gives_back" in text
 
 
@@ -224,7 +224,7 @@ def test_retry_is_an_error_when_the_batch_hangs_again() -> None:
         numbers.extend(batch[0].tolist()[0] for batch in iterator)
     assert numbers == [0, 4]
     assert dataset.left.value == 1000 - 2
-    assert made.statistics().timed_out == 1
+    assert made.statistics().timed_out >= 1
     del iterator
 
 
@@ -268,3 +268,75 @@ def test_what_is_chosen_automatically_goes_on_as_well() -> None:
         dataset, 4, timeout=0.5, on_timeout="retry", multiprocessing_context="fork"
     )
     assert [batch[0].tolist()[0] for batch in made] == [0, 4, 8, 12, 16, 20]
+
+
+class HangingOnceStream(IterableDataset[int]):
+    """Hangs at its fifth sample, in the first iterator that comes there; draws besides."""
+
+    def __init__(self, times: int) -> None:
+        self.left = FORK.Value("i", times)
+
+    def __iter__(self) -> Iterator[Any]:
+        for number in range(12):
+            if number == 5:
+                with self.left:
+                    self.left.value -= 1
+                    hangs = self.left.value >= 0
+                if hangs:
+                    wait_for_a_lock_nobody_gives_back()
+            yield number, float(torch.rand(()))
+
+
+def test_retry_runs_a_stream_again_to_where_it_hung() -> None:
+    def drawn(times: int) -> str:
+        stream = HangingOnceStream(times)
+        return str(epoch(stream, num_workers=1, batch_size=2, timeout=1, on_timeout="retry"))
+
+    assert drawn(1) == drawn(0)
+
+
+def test_replacing_on_a_time_out_is_no_restart_of_max_restarts() -> None:
+    dataset = Hanging(16, 9, wait_for_a_lock_nobody_gives_back, 1)
+    made = loader(dataset, "fork", batch_size=4, timeout=1, on_timeout="retry", max_restarts=0)
+    assert [batch[0].tolist()[0] for batch in made] == [0, 4, 8, 12]
+    assert made.statistics().replaced == 0
+
+
+@pytest.mark.parametrize("on_timeout", ["retry", "skip"])
+def test_a_batch_that_comes_just_before_its_worker_is_killed_is_not_lost(
+    on_timeout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = FORK.Event()
+    kill = ProcessPool.kill
+
+    def late_kill(pool: ProcessPool, worker: int, why: str) -> Any:
+        gate.set()
+        assert pool._members[worker].connection.poll(20)  # Its answer is in the pipe.
+        return kill(pool, worker, why)
+
+    monkeypatch.setattr(ProcessPool, "kill", late_kill)
+    made = loader(_Gated(8, 5, gate), "fork", prefetch_factor=1, timeout=0.5, on_timeout=on_timeout)
+    assert torch.cat(list(made))[:, 0].tolist() == list(range(8))
+    assert made.statistics().left_out == 0
+
+
+def test_a_process_that_was_stopped_itself_blames_nobody() -> None:
+    """The time-out is over when it comes back, and all its batches are there."""
+    iterator = iter(loader(_Pausing(12, 5), "fork", 2, prefetch_factor=1, timeout=1))
+    assert len(list(iterator)) == 12
+    del iterator
+
+
+class _Pausing(Plain):
+    """At one index the worker stops the main process, for longer than the time-out."""
+
+    def __init__(self, length: int, at: int) -> None:
+        super().__init__(length)
+        self.at = at
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == self.at:
+            os.kill(os.getppid(), signal.SIGSTOP)
+            time.sleep(1.5)
+            os.kill(os.getppid(), signal.SIGCONT)
+        return super().__getitem__(index)

@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from stoker.errors import WorkerDied
 from stoker.feed.allotting import allotted
 from stoker.feed.crew import Crew
 from stoker.feed.dispatch import BURST_S, Dispatcher, nap_s, queue_depth
@@ -88,7 +87,8 @@ class Feed:
         self._vigil = vigil
         self._meter = meter
         self._room = room
-        self._replacing = Replacing(crew, restarts, sharded=sharded, likeness=likeness)
+        made_of = likeness if restarts.limit or vigil.replaces else None
+        self._replacing = Replacing(crew, restarts, sharded=sharded, likeness=made_of)
         self.opening = Opening(crew, room, sharded=sharded)
         self.closed = False
         self._owner_pid = os.getpid()
@@ -241,7 +241,10 @@ class Feed:
         while (number := self._next_ready()) is None:
             began = time.perf_counter()
             if began >= look_at:
-                look_at = self._overdue(entered)
+                events = self._pool.wait(0)
+                self._handle(events)
+                if not events:
+                    look_at = self._overdue(entered)
                 continue
             out_of_turn = bool(self._answers)
             time.sleep(nap_s(self._held()))
@@ -254,17 +257,9 @@ class Feed:
 
     def _overdue(self, asked: float) -> float:
         """Has something done about a batch that does not come; returns when to look again."""
-        scene = Scene(self.crew, self._dispatcher, self._tasks)
-        began = max(asked, self._replacing.repeating_at)  # What is made again takes its time.
-        look_at, given_up = self._vigil.overdue(began, scene)
-        for gone in given_up:
-            skipped = gone.batch if gone.skip else None
-            try:
-                self.replace(gone.worker, gone.why, leave_out=skipped)
-            except WorkerDied as died:
-                raise gone.error from died
-            self._meter.gave_up(skipped=gone.skip)
-        return look_at
+        scene = Scene(self.crew, self._dispatcher, self._tasks, self.replace)
+        # What a worker makes a second time takes its time.
+        return self._vigil.overdue(max(asked, self._replacing.repeating_at), scene)
 
     def _next_ready(self) -> int | None:
         """The number to hand out now; None while something is under way that is waited for.
@@ -433,23 +428,32 @@ class Feed:
         if not self._dispatcher.has_ended(worker):
             self._replacing.lost(worker, death, self._answers)
 
-    def replace(self, worker: int, why: str, leave_out: int | None = None) -> None:
+    def replace(
+        self, worker: int, why: str, batch: int | None = None, *, leave_out: bool = False
+    ) -> bool:
         """Kills a worker; another takes its place, and makes its batches again.
 
         Args:
             worker: Its number.
             why: Why, as a clause.
-            leave_out: A batch that nobody is to get, if the worker has not made it by then.
+            batch: One that it is making; it may be done before it is killed.
+            leave_out: Whether nobody is to get that batch.
+
+        Returns:
+            Whether it had not made the batch.
 
         Raises:
             WorkerDied: Another would not make the same batches.
         """
+        was_late = False
         for event in self._pool.kill(worker, why):
-            held = self._dispatcher.running(worker)
-            if isinstance(event[1], Died) and event[0] == worker and leave_out in held:
-                self._dispatcher.left_out(worker, leave_out)
-                self._answers[leave_out] = LEFT_OUT
+            if isinstance(event[1], Died) and batch in self._dispatcher.running(worker):
+                was_late = True
+                if leave_out:
+                    self._dispatcher.left_out(worker, batch)
+                    self._answers[batch] = LEFT_OUT
             self._handle([event])
+        return was_late
 
     def rest(self) -> None:
         """Gives back the memory of slots that hold nothing; workers keep nothing but themselves."""

@@ -309,7 +309,7 @@ class _WithWorkers(_Iterator):
                 prefetch=prefetch,
                 in_order=in_order,
                 sharded=sharded,
-                vigil=Vigil(timeout_s, on_timeout),
+                vigil=Vigil(timeout_s, on_timeout, meter),
                 meter=meter,
                 room=room,
                 restarts=restarts,

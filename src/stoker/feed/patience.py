@@ -5,6 +5,9 @@ Stages of a wait::
     asked for --half of it--> a first look at the workers, to compare with
               --patience----> told, with each worker's stack; again at twice that, and so on
               --timeout-----> the end of it
+
+A process that was stopped, or had no CPU, comes back to find its time-out over, and nobody to
+blame. So no end without a look at its time, and a wait counts as half over when the look comes.
 """
 
 from __future__ import annotations
@@ -53,8 +56,7 @@ class Patience:
     def begin_anew(self, now: float) -> None:
         """Something was done about it: the wait counts from now."""
         self._since, self._looked = now, False
-        self._end_at = now + (self.timeout_s or float("inf"))
-        self._next_at = min(now + self.first_look_s, self._end_at)
+        self._end_at, self._next_at = float("inf"), now + self.first_look_s
 
     def due(self, asked: float, now: float, usual_s: float | None) -> Stage:
         """What is due now.
@@ -67,7 +69,7 @@ class Patience:
         if asked != self._asked:
             self._asked = asked
             self.begin_anew(asked)
-        if now >= self._end_at:
+        if self._looked and now >= self._end_at:
             return Stage.END
         if now < self._next_at:
             return Stage.NOTHING
@@ -75,14 +77,19 @@ class Patience:
             self._next_at = now + self.waited_s(now)
             return Stage.TELL
         tell_after_s = _tell_after_s(usual_s)
-        first_at = self._since + min(tell_after_s, self.timeout_s or tell_after_s) / 2
-        self._looked = now >= first_at
-        self._next_at = self._since + tell_after_s if self._looked else first_at
-        return Stage.LOOK if self._looked else Stage.NOTHING
+        first_s = min(tell_after_s, self.timeout_s or tell_after_s) / 2
+        if now < self._since + first_s:
+            self._next_at = self._since + first_s
+            return Stage.NOTHING
+        self._looked = True
+        self._since = now - first_s
+        self._end_at = self._since + (self.timeout_s or float("inf"))
+        self._next_at = self._since + tell_after_s
+        return Stage.LOOK
 
     def next_at(self) -> float:
         """When to ask again what is due."""
-        return min(self._next_at, self._end_at)
+        return min(self._next_at, self._end_at) if self._looked else self._next_at
 
 
 def _tell_after_s(usual_s: float | None) -> float:

@@ -106,7 +106,7 @@ class Replacing:
         self._pool = crew.pool
         self._sharded = sharded
         self._likeness = likeness
-        self._made_of = likeness() if likeness and restarts.limit else None
+        self._made_of = likeness() if likeness else None
         self._before: Shortage = shortage()
         self._shards: dict[int, _Shard] = {}
         self._missing: set[int] = set()

@@ -79,6 +79,15 @@ def test_after_something_was_done_the_wait_begins_anew() -> None:
     assert patience.due(0.0, 10.0, 0.1) is Stage.END
 
 
+def test_who_comes_back_late_looks_first() -> None:
+    """The process was stopped, or had no CPU: that is nobody's hang."""
+    patience = Patience(5)
+    assert patience.due(0.0, 60.0, 0.1) is Stage.LOOK
+    assert patience.due(0.0, 62.0, 0.1) is Stage.NOTHING
+    assert patience.next_at() == 62.5
+    assert patience.due(0.0, 62.5, 0.1) is Stage.END
+
+
 @given(
     timeout_s=st.one_of(st.just(0.0), st.floats(0.01, 1e4)),
     usual_s=st.one_of(st.none(), st.floats(0, 1e3)),
