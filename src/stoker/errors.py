@@ -62,6 +62,10 @@ class WorkerDied(StokerError, RuntimeError):
     indices: object = None
 
 
+class ForkUnsafe(StokerError, RuntimeError):
+    """Workers that are copies of this process could not use what they need."""
+
+
 class WaitTimeout(StokerError, RuntimeError, TimeoutError):
     """No batch came within ``timeout`` seconds."""
 

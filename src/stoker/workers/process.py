@@ -40,6 +40,7 @@ from stoker.order.epoch import Task
 from stoker.transport.arena import LentSlots, Shipment
 from stoker.workers.accounting import FreeSlots
 from stoker.workers.etiquette import look_around
+from stoker.workers.forking import safe_context
 from stoker.workers.job import Job, run
 from stoker.workers.messages import (
     BeginEpoch,
@@ -169,11 +170,13 @@ class ProcessPool:
             Their numbers.
 
         Raises:
+            ForkUnsafe: A copy of this process could not do it, and it was not asked for.
             Exception: What starting a process raises; those started by this call leave then.
         """
         free = (n for n in itertools.count() if n not in self._members)
         numbers = list(itertools.islice(free, count))
         told = len(self._members) + count
+        self._context = safe_context(self._context, self._job, needed=not self._quiet)
         job = replace(
             self._job,
             forked=self._context.get_start_method() != "spawn",
