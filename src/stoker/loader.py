@@ -22,6 +22,7 @@ from torch.utils.data.dataloader import _InfiniteConstantSampler
 
 from stoker import options
 from stoker.feed.adaptive import AdaptiveFeed
+from stoker.feed.debugging import DebugIterator
 from stoker.feed.iteration import AutoIterator, InlineIterator, Setting, WorkerIterator
 from stoker.tuning.account import Account
 from stoker.tuning.governor import Least
@@ -116,8 +117,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         in_order: bool = True,
         seed: int | None = None,
         memory_limit: int | str | None = None,
+        debug: bool | None = None,
     ) -> None:
         seed = options.seed(seed)
+        debug = options.debug(debug)
         workers = options.num_workers(num_workers)
         automatic = isinstance(workers, options.AutoWorkers)
         if prefetch_factor == 0 and (automatic or workers > 0):
@@ -144,6 +147,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         )
         self.seed = seed
         self.memory_limit = memory_limit
+        self.debug = debug
         self._take(account)
         if isinstance(persistent_workers, options.AutoFlag):
             vars(self)["persistent_workers"] = persistent_workers
@@ -172,6 +176,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             return
         if attr == "num_workers":
             val = options.num_workers(val)
+        if attr == "debug":
+            val = options.debug(val)
         super().__setattr__(attr, val)
 
     def __iter__(self) -> Any:
@@ -225,6 +231,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             tell=account.tell,
             lasting=account.lasting if self._lasts else None,
         )
+        if options.debugs(self.debug):
+            return self._debug_iterator(setting)
         if self._automatic:
             return self._automatic_iterator(setting)
         account.drop_spare()
@@ -266,6 +274,14 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         auto = AutoIterator(self, setting, governor, spare, done, made_of)
         account.serves(auto.feed)
         return auto
+
+    def _debug_iterator(self, setting: Setting) -> Any:
+        """What makes the same batches here."""
+        self._account.drop_spare()
+        if not self._automatic:
+            return DebugIterator(self, setting, self.num_workers)
+        self._account.note_fixed(0, "debug=True, or STOKER_DEBUG, loads in the main process")
+        return DebugIterator(self, setting, self._least().workers)
 
     def _least(self) -> Least:
         """Whether something that was asked for needs a worker."""

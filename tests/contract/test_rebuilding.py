@@ -107,7 +107,14 @@ def test_it_stays_automatic_with_all_it_was_given(
         epoch_with(made, workers)
     again = way(made)
     assert type(again) is stoker.DataLoader
-    for name in ("seed", "memory_limit", "prefetch_factor", "persistent_workers", "in_order"):
+    for name in (
+        "seed",
+        "memory_limit",
+        "debug",
+        "prefetch_factor",
+        "persistent_workers",
+        "in_order",
+    ):
         assert getattr(again, name) == getattr(made, name)
     assert isinstance(again.num_workers, int)
     iterator, _ = begun(again)

@@ -21,7 +21,7 @@ import stoker
 from tests.datasets import Gated, Plain, Stream
 from tests.parity.calls import KINDS, Outcome, both, outcome
 
-NEW = {"seed", "memory_limit"}
+NEW = {"seed", "memory_limit", "debug"}
 FORK = {"multiprocessing_context": "fork"}
 TABLE = TensorDataset(torch.arange(10))
 
