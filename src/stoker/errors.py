@@ -93,6 +93,10 @@ class StreamEnded(StokerError, RuntimeError):
     """An error has ended the iterator of an iterable data set, so ``on_error`` can't go on."""
 
 
+class ForkUnsafe(StokerError, RuntimeError):
+    """Workers that are copies of this process could not use what they need."""
+
+
 class WaitTimeout(StokerError, RuntimeError, TimeoutError):
     """No batch came within ``timeout`` seconds.
 

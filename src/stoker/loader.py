@@ -22,6 +22,7 @@ from torch.utils.data.dataloader import _InfiniteConstantSampler
 
 from stoker import options
 from stoker.feed.adaptive import AdaptiveFeed
+from stoker.feed.debugging import DebugIterator
 from stoker.feed.iteration import AutoIterator, InlineIterator, Setting, WorkerIterator
 from stoker.host.interrupts import undisturbed
 from stoker.order.population import population_of
@@ -146,6 +147,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         on_timeout: Literal["raise", "retry", "skip"] = "raise",
         on_error: Literal["raise", "skip", "replace"] | Callable[[Any, Exception], Any] = "raise",
         max_errors: int | float | None = None,
+        debug: bool | None = None,
     ) -> None:
         policy = options.on_error(on_error)
         most_errors = options.max_errors(max_errors, policy)
@@ -153,6 +155,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             raise options.replacing_in_a_stream()
         seed = options.seed(seed)
         on_timeout = options.on_timeout(on_timeout)
+        debug = options.debug(debug)
         workers = options.num_workers(num_workers)
         automatic = isinstance(workers, options.AutoWorkers)
         if prefetch_factor == 0 and (automatic or workers > 0):
@@ -184,6 +187,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.on_timeout = on_timeout
         self.on_error = on_error
         self.max_errors = max_errors
+        self.debug = debug
         self._take(account)
         if isinstance(persistent_workers, options.AutoFlag):
             vars(self)["persistent_workers"] = persistent_workers
@@ -212,6 +216,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             return
         if attr == "num_workers":
             val = options.num_workers(val)
+        if attr == "debug":
+            val = options.debug(val)
         super().__setattr__(attr, val)
 
     def __iter__(self) -> Any:
@@ -267,6 +273,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             lasting=account.lasting if self._lasts else None,
             on_error=self._on_error(),
         )
+        if options.debugs(self.debug):
+            return self._debug_iterator(setting)
         if self._automatic:
             return self._automatic_iterator(setting)
         account.drop_spare()
@@ -317,6 +325,14 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             return OnError(policy)
         batched = self.batch_sampler is not None
         return OnError(policy, population_of(super()._index_sampler, batched=batched))
+
+    def _debug_iterator(self, setting: Setting) -> Any:
+        """What makes the same batches here."""
+        self._account.drop_spare()
+        if not self._automatic:
+            return DebugIterator(self, setting, self.num_workers)
+        self._account.note_fixed(0, "debug=True, or STOKER_DEBUG, loads in the main process")
+        return DebugIterator(self, setting, self._least().workers)
 
     def _least(self) -> Least:
         """Whether something that was asked for needs a worker."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import os
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from stoker.sizes import size_bytes
 _SEED_LIMIT = 1 << 64
 AUTO = "auto"
 ON_TIMEOUT = ("raise", "retry", "skip")
+DEBUG_VARIABLE = "STOKER_DEBUG"
+_NO = ("", "0", "false", "no", "off")
 
 
 class Instead(enum.Enum):
@@ -234,6 +237,24 @@ def seed(value: Any) -> int | None:
             change="seed=",
         )
     return number
+
+
+def debug(value: Any) -> bool | None:
+    """Checks the argument ``debug``.
+
+    Raises:
+        TypeError: It is neither None nor a bool.
+    """
+    if value is not None and not isinstance(value, bool):
+        raise TypeError(f"debug option should be a bool or None, but got debug={value!r}")
+    return value
+
+
+def debugs(value: bool | None) -> bool:
+    """Whether a loader with this argument ``debug`` makes its batches in the main process."""
+    if value is not None:
+        return value
+    return os.environ.get(DEBUG_VARIABLE, "").strip().lower() not in _NO
 
 
 def own_generator(seed: int | None, generator: torch.Generator | None) -> torch.Generator | None:

@@ -33,6 +33,7 @@ NEW = {
     "on_timeout": "raise",
     "on_error": "raise",
     "max_errors": None,
+    "debug": None,
 }
 OURS, THEIRS = parameters(stoker.DataLoader), parameters(torch.utils.data.DataLoader)
 

@@ -28,6 +28,7 @@ NEW = {
     "on_timeout": "raise",
     "on_error": "raise",
     "max_errors": None,
+    "debug": None,
 }
 FORK = {"multiprocessing_context": "fork"}
 TABLE = TensorDataset(torch.arange(10))

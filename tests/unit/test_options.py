@@ -216,3 +216,32 @@ def test_any_value_is_taken_or_refused_by_name(value: Any) -> None:
         except (ArgumentError, TypeError) as error:
             refusal = str(error)
         assert name in refusal
+
+
+@pytest.mark.parametrize("given", [1, 0, "1", [], 1.0])
+def test_what_is_no_bool_is_no_debug(given: Any) -> None:
+    with pytest.raises(TypeError, match="debug"):
+        options.debug(given)
+
+
+@pytest.mark.parametrize(
+    ("variable", "given", "debugs"),
+    [
+        (None, None, False),
+        ("1", None, True),
+        ("yes", None, True),
+        ("0", None, False),
+        ("", None, False),
+        ("off", None, False),
+        ("1", False, False),
+        ("0", True, True),
+        (None, True, True),
+    ],
+)
+def test_the_argument_overrules_the_variable(
+    variable: str | None, given: bool | None, debugs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("STOKER_DEBUG", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("STOKER_DEBUG", variable)
+    assert options.debugs(options.debug(given)) == debugs

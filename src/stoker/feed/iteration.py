@@ -35,7 +35,8 @@ from stoker.feed.restarts import Restarts
 from stoker.feed.room import Room
 from stoker.feed.vigil import Vigil
 from stoker.host.interrupts import undisturbed
-from stoker.order.epoch import EpochPlan, PrivateSampling
+from stoker.order.broken import Damage
+from stoker.order.epoch import EpochPlan, PrivateSampling, Task
 from stoker.order.keys import EpochKey
 from stoker.transport.arena import PrivateArena, check_size
 from stoker.transport.layout import size_bytes
@@ -238,7 +239,43 @@ class _Iterator(_BaseDataLoaderIter):
         raise AssertionError("a subclass makes the batches")
 
 
-class InlineIterator(_Iterator):
+class MadeHere(_Iterator):
+    """What iterators share that make batches in the main process."""
+
+    def _made(self, task: Task) -> tuple[Any, Damage | None]:
+        """A batch, or `LEFT_OUT`, and what is broken in it; raises `Ended`."""
+        raise NotImplementedError
+
+    def _next_data(self) -> Any:
+        while (data := self._next_or_none_left()) is LEFT_OUT:
+            pass
+        return data
+
+    def _next_or_none_left(self) -> Any:
+        meter, entered = self._setting.meter, perf_counter()
+        meter.entered(entered)
+        task = self._plan.next()
+        if task is None:
+            raise StopIteration
+        try:
+            data, damage = self._made(task)
+        except Ended:
+            raise StopIteration from None
+        if damage is not None:
+            meter.lost(task.number, damage, left_out=data is LEFT_OUT)
+            if data is LEFT_OUT:
+                meter.left_out(entered, perf_counter())
+                return data
+        limit_bytes = self._setting.room.batch_limit_bytes
+        if limit_bytes is not None:
+            check_size(size_bytes(data), limit_bytes)
+        if self._pin_memory:
+            data = pin_memory(data, self._pin_memory_device)
+        meter.loaded(entered, perf_counter())
+        return data
+
+
+class InlineIterator(MadeHere):
     """Makes batches in the main process (``num_workers=0``)."""
 
     def __init__(self, loader: Any, setting: Setting) -> None:
@@ -250,36 +287,10 @@ class InlineIterator(_Iterator):
             apply_sharding(self._dataset, self._world_size, self._rank)
         self._new_plan()
         self._maker: Maker = self._iterable_maker() if self._iterable else self._map_maker()
-        self._meter = setting.meter
-        self._meter.begin_epoch()
-        self._batch_limit_bytes = setting.room.batch_limit_bytes
+        setting.meter.begin_epoch()
 
-    def _next_data(self) -> Any:
-        while (data := self._next_or_none_left()) is LEFT_OUT:
-            pass
-        return data
-
-    def _next_or_none_left(self) -> Any:
-        entered = perf_counter()
-        self._meter.entered(entered)
-        task = self._plan.next()
-        if task is None:
-            raise StopIteration
-        try:
-            data = self._maker.make(task)
-        except Ended:
-            raise StopIteration from None
-        if (damage := self._maker.damage) is not None:
-            self._meter.lost(task.number, damage, left_out=data is LEFT_OUT)
-            if data is LEFT_OUT:
-                self._meter.left_out(entered, perf_counter())
-                return data
-        if self._batch_limit_bytes is not None:
-            check_size(size_bytes(data), self._batch_limit_bytes)
-        if self._pin_memory:
-            data = pin_memory(data, self._pin_memory_device)
-        self._meter.loaded(entered, perf_counter())
-        return data
+    def _made(self, task: Task) -> tuple[Any, Damage | None]:
+        return self._maker.make(task), self._maker.damage
 
 
 class _WithWorkers(_Iterator):

@@ -42,6 +42,7 @@ from stoker.transport.pipes import bound_waiting, never_wait
 from stoker.workers.blackbox import BlackBox
 from stoker.workers.death import Died, await_end, has_ended
 from stoker.workers.etiquette import look_around
+from stoker.workers.forking import safe_context
 from stoker.workers.job import Job, run
 from stoker.workers.member import Member, Unread
 from stoker.workers.messages import (
@@ -147,6 +148,7 @@ class ProcessPool:
             Their numbers.
 
         Raises:
+            ForkUnsafe: A copy of this process could not do it, and it was not asked for.
             Exception: What starting a process raises; those started by this call leave then.
         """
         free = (n for n in itertools.count() if n not in self._members)
@@ -161,6 +163,7 @@ class ProcessPool:
 
     def start(self, numbers: Sequence[int], first: BeginEpoch) -> None:
         """As `add`, with numbers that are free; some may have been started when it raises."""
+        self._context = safe_context(self._context, self._job, needed=not self._quiet)
         told = len(self._members) + len(numbers)
         job = replace(
             self._job,
