@@ -90,23 +90,7 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         pytest.fail("the test left behind:\n  " + "\n  ".join(left), pytrace=False)
 
 
-_SLOW_FOLDERS = {"cases", "cli", "examples", "faults", "reports"}
-# The same again with many settings, each with workers of its own.
-_SLOW_FILES = {
-    "test_idle.py",
-    "test_iterable.py",
-    "test_kept_batches.py",
-    "test_memory_limit.py",
-    "test_on_error.py",
-    "test_order.py",
-    "test_rebuilding.py",
-    "test_resizing.py",
-    "test_same_batches.py",
-    "test_seed.py",
-    "test_simulate_worlds.py",
-    "test_threads.py",
-}
-
+_SLOW_FOLDERS = {"cases", "cli", "contract", "examples", "faults", "reports", "watch"}
 
 # Programs that are started, and mostly wait: several at a time take a fraction of the time.
 _SIDE_BY_SIDE = {"cli", "examples", "watch"}
@@ -116,7 +100,7 @@ _SIDE_BY_SIDE_FILES = {"test_a_tuning.py", "test_p_starting.py", "test_y_tuning.
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What starts whole programs, or waits for them to end, is not for all day."""
     for item in items:
-        if item.path.parent.name in _SLOW_FOLDERS or item.path.name in _SLOW_FILES:
+        if item.path.parent.name in _SLOW_FOLDERS:
             item.add_marker(pytest.mark.slow)
     part = config.getoption("part")
     if part is None:
