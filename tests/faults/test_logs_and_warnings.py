@@ -161,4 +161,4 @@ def test_a_program_sees_all_of_it_on_stderr(method: str, tmp_path: Any) -> None:
     assert all("(DataLoader worker " in line for line in logged)
     warned = [line for line in lines if "UserWarning: warned (DataLoader worker " in line]
     assert len(warned) == 1
-    assert warned[0].startswith(f"{program}:12:")
+    assert warned[0].startswith(f"{program}:11:")

@@ -247,7 +247,7 @@ _kinds = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     kind=_kinds,
     args=st.lists(_values, max_size=4),
