@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -12,7 +13,6 @@ from typing import Any
 
 import click
 from rich.console import Console
-from rich.table import Table
 
 from benchmarks import machine
 from benchmarks.faults import kills, turns
@@ -36,20 +36,20 @@ def main(
     as_json: bool,
 ) -> None:  # fmt: skip
     """Kill workers in one epoch, begin and stop iterators, and see what is lost or left."""
+    logging.getLogger("stoker").setLevel(logging.ERROR)
     if within is not None:
         apply(within)
     if as_json:
         click.echo(json.dumps(_figures(count, batches, rounds, lambda _: None)))
         return
-    console = Console()
-    console.print(str(machine.look()), highlight=False)
+    console = Console(highlight=False)
+    console.print(str(machine.look()))
     found = _figures(count, batches, rounds, lambda text: console.print(text, style="dim"))
-    table = _table()
-    table.add_row("no limit", *_row(found))
+    good = _show(console, "no limit", found)
     for name in LIMITS if "all" in limits else limits:
-        table.add_row(name, *_row(_in_a_process(name, count // 10, batches // 10, rounds // 10)))
-    console.print(table)
-    if not found["good"]:
+        limited = _in_a_process(name, count // 10, batches // 10, rounds // 10)
+        good = _show(console, name, limited) and good
+    if not good:
         sys.exit(1)
 
 
@@ -67,7 +67,8 @@ def _figures(count: int, batches: int, rounds: int, tell: Any) -> dict[str, Any]
 def _in_a_process(name: str, count: int, batches: int, rounds: int) -> dict[str, Any]:
     """The figures of a fresh process under a limit, or why there are none."""
     words = [
-        *LIMITS[name].wrapped, sys.executable, "-m", "benchmarks.faults", "--within", name, "--json",
+        *LIMITS[name].wrapped, sys.executable, "-m", "benchmarks.faults",
+        "--within", name, "--json",
         "--kills", str(count), "--batches", str(batches), "--turns", str(rounds),
     ]  # fmt: skip
     environment = os.environ | {
@@ -81,26 +82,24 @@ def _in_a_process(name: str, count: int, batches: int, rounds: int) -> dict[str,
     return found
 
 
-def _table() -> Table:
-    table = Table()
-    for name in ("limit", "killed", "batches the same", "lost a kill", "left by kills",
-                 "turns", "grown by turns"):  # fmt: skip
-        table.add_column(name)
-    return table
-
-
-def _row(found: dict[str, Any]) -> tuple[str, ...]:
+def _show(console: Console, name: str, found: dict[str, Any]) -> bool:
+    """Prints what came of it; tells whether that is what was promised."""
     if "why" in found:
-        return (found["why"], "", "", "", "", "")
+        console.print(f"[bold]{name}[/]: {found['why']}")
+        return False
     killed, grown = found["kills"], found["turns"]
-    return (
-        f"{killed['killed']:,}",
-        "yes" if killed["same"] else "NO",
-        f"{killed['lost_s']:.3f} s",
-        found["left"][0],
-        f"{grown['turns']:,}",
-        found["left"][1],
+    same = "every batch the same" if killed["same"] else "[red]BATCHES DIFFER[/]"
+    console.print(
+        f"[bold]{name}[/]: {'as promised' if found['good'] else '[red]NOT as promised[/]'}"
     )
+    console.print(
+        f"  {killed['killed']:,} kills in {killed['plan']['batches']:,} batches: {same}; "
+        f"{killed['lost_s']:.3f} s lost a kill beyond {killed['replayed']:,} batches made again "
+        f"({killed['epoch_s']:.1f} s, {killed['calm_s']:.1f} s in peace)"
+    )
+    console.print(f"  left behind: {found['left'][0]}")
+    console.print(f"  {grown['turns']:,} iterators in {grown['seconds']:.0f} s: {found['left'][1]}")
+    return bool(found["good"])
 
 
 if __name__ == "__main__":

@@ -88,8 +88,8 @@ class Outcome:
 class _Killer(threading.Thread):
     """Kills workers of this process, one at a time, at random moments.
 
-    The next is not killed before the one before was replaced and a little time has passed: a
-    batch that is hit twice is rightly an error.
+    The next is not killed before the one before was replaced, what it was at is made, and a
+    little time has passed: a batch that has ended two workers is rightly an error.
     """
 
     def __init__(self, made: Any, kills: int) -> None:
@@ -107,14 +107,15 @@ class _Killer(threading.Thread):
             alive = [worker.pid for worker in list(self.iterator._workers) if worker.pid]
             if not alive or self.over.is_set():
                 continue
-            replaced = self._made._account.restarts.total
+            feed, replaced = self.iterator.feed, self._made._account.restarts.total
             try:
                 os.kill(self._chance.choice(alive), signal.SIGKILL)
             except ProcessLookupError:
                 continue
             self.killed += 1
-            while self._made._account.restarts.total == replaced and not self.over.wait(0.002):
-                pass
+            while self._made._account.restarts.total == replaced or feed.has_suspects:
+                if self.over.wait(0.002):
+                    return
 
 
 def _epoch(plan: Plan, kills: int) -> tuple[list[int], float, int, Any]:

@@ -52,5 +52,6 @@ def checksum(batch: Any) -> int:
     """Of every bit of a batch."""
     index, numbers, drawn = batch
     value = crc32(index.numpy().tobytes())
-    value = crc32(np.ascontiguousarray(numbers.numpy()), value)
+    flat: Any = np.ascontiguousarray(numbers.numpy())
+    value = crc32(flat, value)
     return crc32(drawn.numpy().tobytes(), value)

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import tempfile
+import time
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -32,12 +33,35 @@ class Once:
         self._paths = [os.path.join(folder, str(n)) for n in range(times)]
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True).atexit = False
 
+    @property
+    def happened(self) -> bool:
+        """Whether somebody has come to it."""
+        return os.path.exists(self._paths[0])
+
     def __call__(self, act: Callable[[], Any]) -> None:
         for path in self._paths:
             with contextlib.suppress(FileExistsError):
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL))
                 act()
                 return
+
+
+class Gate:
+    """An event that a waiter may die at: one of multiprocessing's waits for the dead."""
+
+    def __init__(self) -> None:
+        self._open = Once()
+
+    def set(self) -> None:
+        """Lets everybody through."""
+        self._open(lambda: None)
+
+    def wait(self, timeout_s: float) -> bool:
+        """Waits until `set` was called somewhere; tells whether it was."""
+        deadline = time.monotonic() + timeout_s
+        while not (there := self._open.happened) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return there
 
 
 def kill_self() -> None:

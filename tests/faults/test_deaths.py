@@ -23,6 +23,7 @@ from stoker.errors import WorkerDied
 from tests.contract.methods import every_process, many_workers
 from tests.contract.methods import loader as replacing_loader
 from tests.datasets import Gated, Plain
+from tests.faults.killing import Gate
 from tests.faults.scripts import are_gone
 
 FORK = multiprocessing.get_context("fork")
@@ -413,7 +414,7 @@ def test_a_replacement_that_cannot_be_started_is_an_error_where_nobody_else_is_l
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for workers, works in ((2, True), (1, False)):
-        gate = FORK.Event()
+        gate = Gate()
         made = replacing_loader(Gated(40, 6, gate), "fork", workers, prefetch_factor=2)
         iterator = iter(made)
         seen = [int(next(iterator)[0, 0]) for _ in range(3)]

@@ -22,7 +22,7 @@ from tests.contract.alike import assert_same, copied
 from tests.contract.methods import every_process, loader, many_workers
 from tests.contract.test_pinning import Accelerator, accelerator
 from tests.datasets import Gated, Plain
-from tests.faults.killing import FORK, DyingOnce, Once, delivered, expected, kill_self
+from tests.faults.killing import FORK, DyingOnce, Gate, Once, delivered, expected, kill_self
 from tests.faults.scripts import are_gone
 
 __all__ = ["accelerator"]
@@ -349,7 +349,7 @@ def test_out_of_order_every_batch_comes_once() -> None:
 
 @many_workers
 def test_all_workers_at_once() -> None:
-    gate = FORK.Event()
+    gate = Gate()
     made = loader(Gated(40, 6, gate), "fork", 3, batch_size=1, prefetch_factor=2)
     iterator = iter(made)
     batches = [copied(next(iterator)) for _ in range(6)]

@@ -175,7 +175,7 @@ class Replacing:
         if self._dispatcher.shard_is_over(worker):
             self._dispatcher.lost(worker)  # It is missed in the next epoch, if there is one.
             return
-        at = None if man.starting or not held else held[0]
+        at = None if man.starting or not held else self._begun(held[0], death)
         found = self._obituary(death, held, starting=man.starting)
         now = time.monotonic()
         # Who wants workers ended says himself how often.
@@ -196,6 +196,12 @@ class Replacing:
             return
         self._warn(worker, found, len(again), "another takes its place")
         self._start(worker, found)
+
+    def _begun(self, number: int, death: Died) -> int | None:
+        """The batch, where a worker that held it has, or may have, begun with it."""
+        careful = self.blame.is_suspect(number) and death.could_note
+        noted = death.noted is not None and death.noted[0] == number
+        return None if careful and not noted else number
 
     def _can_do_without(self, death: Died, verdict: Verdict | None) -> bool:
         """Whether the main process goes on without a worker that did not come up."""
@@ -251,7 +257,8 @@ class Replacing:
             if self._sharded or not self._crew.staying:
                 why = f"it is not replaced: another could not be started: {error!r}"
                 raise found.error(why) from error
-            _log.warning("no worker could be started in its place: %r; the others go on", error)
+            # In words: a record that is kept would keep all that the error has been through.
+            _log.warning("none could be started in its place, others go on: %s", repr(error))
             return
         shard = self._shards.get(worker)
         if shard is None:

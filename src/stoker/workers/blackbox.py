@@ -127,6 +127,11 @@ class BlackBox:
             time.sleep(_LOOK_AGAIN_S)
         return self.stack()
 
+    @property
+    def is_there(self) -> bool:
+        """Whether anything can be written into it."""
+        return self._descriptor >= 0
+
     def noted(self) -> tuple[int, int] | None:
         """The batch and the position in it that a careful worker noted last; None: none."""
         batch, position = self._field(_NOTED), self._field(_NOTED + 1)

@@ -28,6 +28,7 @@ class Died(NamedTuple):
         noted: The batch, and the position in it, that it was told to note; None if none.
         why: Why it was ended, where that was done here; else empty.
         asked: Whether somebody wanted it ended.
+        could_note: Whether it had something to note in.
     """
 
     pid: int | None
@@ -37,6 +38,7 @@ class Died(NamedTuple):
     noted: tuple[int, int] | None = None
     why: str = ""
     asked: bool = False
+    could_note: bool = False
 
 
 def await_end(process: Any, within_s: float) -> tuple[bool, int | None]:
@@ -48,7 +50,7 @@ def await_end(process: Any, within_s: float) -> tuple[bool, int | None]:
     deadline = time.monotonic() + within_s
     peak: int | None = None
     while True:
-        peak = peak or _peak_bytes(process)
+        peak = peak or peak_bytes(process)
         if has_ended(process):
             return True, peak
         left_s = deadline - time.monotonic()
@@ -77,7 +79,7 @@ def has_ended(process: Any) -> bool:
     return False
 
 
-def _peak_bytes(process: Any) -> int | None:
+def peak_bytes(process: Any) -> int | None:
     """The most memory that a process had which has just ended; asked before anybody waits for it.
 
     Multiprocessing's own wait would drop what the system tells of it.

@@ -40,7 +40,7 @@ from stoker.order.epoch import Task
 from stoker.transport.arena import LentSlots, Shipment
 from stoker.transport.pipes import bound_waiting, never_wait
 from stoker.workers.blackbox import BlackBox
-from stoker.workers.death import Died, await_end, has_ended
+from stoker.workers.death import Died, await_end, has_ended, peak_bytes
 from stoker.workers.etiquette import look_around
 from stoker.workers.forking import safe_context
 from stoker.workers.job import Job, run
@@ -173,6 +173,8 @@ class ProcessPool:
         )
         if self._context.get_start_method() == "fork":
             look_around()
+        for member in self._members.values():  # Starting a process takes the status of the dead.
+            member.peak_bytes = member.peak_bytes or peak_bytes(member.process)
         for number in numbers:
             self._start(job, number, first)
 
@@ -397,7 +399,14 @@ class ProcessPool:
             return events
         box, process = self.boxes[worker], member.process
         self.deaths[worker] = died = Died(
-            process.pid, process.exitcode, peak or seen, box.stack(), box.noted(), why, asked
+            process.pid,
+            process.exitcode,
+            peak or seen or member.peak_bytes,
+            box.stack(),
+            box.noted(),
+            why,
+            asked,
+            box.is_there,
         )
         return [*events, (worker, died)]
 
