@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from typing import Any
 
@@ -55,6 +56,16 @@ def num_workers(value: Any) -> Any:
     return value
 
 
+def _index(value: Any) -> int | None:
+    """The integer that a value is; None where it is none, or a bool."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:  # an array of several
+        return None
+
+
 def memory_limit(value: Any) -> int | None:
     """Checks the argument ``memory_limit``.
 
@@ -76,13 +87,14 @@ def memory_limit(value: Any) -> int | None:
                 change="memory_limit=",
             )
         limit = size
-    elif isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(
-            "memory_limit option should be an int (bytes), a string or None, "
-            f"but got memory_limit={value!r}"
-        )
     else:
-        limit = value.__index__()
+        number = _index(value)
+        if number is None:
+            raise TypeError(
+                "memory_limit option should be an int (bytes), a string or None, "
+                f"but got memory_limit={value!r}"
+            )
+        limit = number
     if limit <= 0:
         raise ArgumentError(
             f"memory_limit option should be positive, but got memory_limit={value!r}",
@@ -103,9 +115,9 @@ def seed(value: Any) -> int | None:
     """
     if value is None:
         return None
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    number = _index(value)
+    if number is None:
         raise TypeError(f"seed option should be an int or None, but got seed={value!r}")
-    number: int = value.__index__()
     if not 0 <= number < _SEED_LIMIT:
         raise ArgumentError(
             f"seed option should be in [0, 2**64), but got seed={number}",

@@ -164,5 +164,5 @@ def _seeded_as_a_worker(base_seed: int, number: int) -> Iterator[None]:
     with torch.random.fork_rng(enabled=on_device), GlobalStreams().lent(seed):
         random.seed(seed)
         torch.default_generator.manual_seed(seed)
-        np.random.seed(torch_worker._generate_state(base_seed, number))  # type: ignore[attr-defined]
+        np.random.seed(torch_worker._generate_state(base_seed, number))
         yield
