@@ -48,6 +48,10 @@ class ArgumentError(StokerError, ValueError):
     """An argument that can never work, found in the constructor."""
 
 
+class ArgumentTypeError(StokerError, TypeError):
+    """An argument of a type that can never work, found in the constructor."""
+
+
 class WorkerDied(StokerError, RuntimeError):
     """A worker process ended without being asked to.
 

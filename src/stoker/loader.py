@@ -20,7 +20,7 @@ from torch.utils.data import (
 )
 from torch.utils.data.dataloader import _InfiniteConstantSampler
 
-from stoker import options
+from stoker import arguments, options
 from stoker.feed.adaptive import AdaptiveFeed
 from stoker.feed.debugging import DebugIterator
 from stoker.feed.iteration import AutoIterator, InlineIterator, Setting, WorkerIterator
@@ -158,6 +158,27 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         debug = options.debug(debug)
         workers = options.num_workers(num_workers)
         automatic = isinstance(workers, options.AutoWorkers)
+        arguments.check(
+            dataset,
+            {
+                "batch_size": batch_size,
+                "shuffle": shuffle,
+                "sampler": sampler,
+                "batch_sampler": batch_sampler,
+                "num_workers": workers,
+                "collate_fn": collate_fn,
+                "pin_memory": pin_memory,
+                "drop_last": drop_last,
+                "timeout": timeout,
+                "worker_init_fn": worker_init_fn,
+                "generator": generator,
+                "prefetch_factor": prefetch_factor,
+                "persistent_workers": persistent_workers,
+                "pin_memory_device": pin_memory_device,
+                "in_order": in_order,
+            },
+            iterable=isinstance(dataset, torch.utils.data.IterableDataset),
+        )
         if prefetch_factor == 0 and (automatic or workers > 0):
             raise options.prefetch_of_zero()
         restarts = options.max_restarts(max_restarts)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import enum
+import operator
 import os
 from typing import Any
 
 import torch
 
-from stoker.errors import ArgumentError
+from stoker.errors import ArgumentError, ArgumentTypeError
 from stoker.sizes import size_bytes
 
 _SEED_LIMIT = 1 << 64
@@ -65,11 +66,22 @@ def num_workers(value: Any) -> Any:
         return AutoWorkers(0)
     if isinstance(value, str):
         if value != AUTO:
-            raise TypeError(
-                f"num_workers option should be an int or 'auto', but got num_workers={value!r}"
+            raise ArgumentTypeError(
+                f"num_workers option should be an int or 'auto', but got num_workers={value!r}",
+                change="num_workers=",
             )
         return AutoWorkers(0)
     return value
+
+
+def _index(value: Any) -> int | None:
+    """The integer that a value is; None where it is none, or a bool."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:  # an array of several
+        return None
 
 
 def memory_limit(value: Any) -> int | None:
@@ -93,13 +105,15 @@ def memory_limit(value: Any) -> int | None:
                 change="memory_limit=",
             )
         limit = size
-    elif isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(
-            "memory_limit option should be an int (bytes), a string or None, "
-            f"but got memory_limit={value!r}"
-        )
     else:
-        limit = value.__index__()
+        number = _index(value)
+        if number is None:
+            raise ArgumentTypeError(
+                "memory_limit option should be an int (bytes), a string or None, "
+                f"but got memory_limit={value!r}",
+                change="memory_limit=",
+            )
+        limit = number
     if limit <= 0:
         raise ArgumentError(
             f"memory_limit option should be positive, but got memory_limit={value!r}",
@@ -118,9 +132,12 @@ def max_restarts(value: Any) -> int:
         TypeError: It is no integer.
         ArgumentError: It is negative.
     """
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"max_restarts option should be an int, but got max_restarts={value!r}")
-    number: int = value.__index__()
+    number = _index(value)
+    if number is None:
+        raise ArgumentTypeError(
+            f"max_restarts option should be an int, but got max_restarts={value!r}",
+            change="max_restarts=",
+        )
     if number < 0:
         raise ArgumentError(
             f"max_restarts option should be non-negative, but got max_restarts={number}",
@@ -140,7 +157,10 @@ def on_timeout(value: Any) -> Any:
         ArgumentError: It is another one (a ValueError).
     """
     if not isinstance(value, str):
-        raise TypeError(f"on_timeout option should be a string, but got on_timeout={value!r}")
+        raise ArgumentTypeError(
+            f"on_timeout option should be a string, but got on_timeout={value!r}",
+            change="on_timeout=",
+        )
     if value not in ON_TIMEOUT:
         raise ArgumentError(
             f"on_timeout option should be 'raise', 'retry' or 'skip', but got on_timeout={value!r}",
@@ -171,9 +191,10 @@ def on_error(value: Any) -> Any:
                 change="on_error=",
             ) from None
     if not callable(value):
-        raise TypeError(
+        raise ArgumentTypeError(
             "on_error option should be 'raise', 'skip', 'replace' or a function of an index and "
-            f"an exception, but got on_error={value!r}"
+            f"an exception, but got on_error={value!r}",
+            change="on_error=",
         )
     return value
 
@@ -194,13 +215,13 @@ def max_errors(value: Any, on_error: Any) -> int | float | None:
     """
     if value is None:
         return None
-    is_number = isinstance(value, float) or hasattr(value, "__index__")
-    if isinstance(value, bool) or not is_number:
-        raise TypeError(
+    most = float(value) if isinstance(value, float) else _index(value)
+    if most is None:
+        raise ArgumentTypeError(
             "max_errors option should be an int (samples an epoch), a float (a share of them) or "
-            f"None, but got max_errors={value!r}"
+            f"None, but got max_errors={value!r}",
+            change="max_errors=",
         )
-    most: int | float = float(value) if isinstance(value, float) else value.__index__()
     if most < 0 or (isinstance(most, float) and not 0 < most < 1):
         raise ArgumentError(
             "max_errors option should be an int from 0, or a float between 0 and 1, "
@@ -228,9 +249,11 @@ def seed(value: Any) -> int | None:
     """
     if value is None:
         return None
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"seed option should be an int or None, but got seed={value!r}")
-    number: int = value.__index__()
+    number = _index(value)
+    if number is None:
+        raise ArgumentTypeError(
+            f"seed option should be an int or None, but got seed={value!r}", change="seed="
+        )
     if not 0 <= number < _SEED_LIMIT:
         raise ArgumentError(
             f"seed option should be in [0, 2**64), but got seed={number}",
@@ -246,7 +269,9 @@ def debug(value: Any) -> bool | None:
         TypeError: It is neither None nor a bool.
     """
     if value is not None and not isinstance(value, bool):
-        raise TypeError(f"debug option should be a bool or None, but got debug={value!r}")
+        raise ArgumentTypeError(
+            f"debug option should be a bool or None, but got debug={value!r}", change="debug="
+        )
     return value
 
 

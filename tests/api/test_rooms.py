@@ -27,6 +27,7 @@ ROOMS = [
     "transport",
     "order",
     "host",
+    "arguments",
     "options",
     "sizes",
     "errors",
