@@ -90,6 +90,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             workers: bytes, or a string such as "4GB" or "512MiB". A batch that is larger by
             itself is an error. None: a quarter of what is available to this process, shared
             with the other ranks of the node and other live loaders.
+        max_restarts: How many workers that died are replaced in an hour; their batches are made
+            again, the same. With one more, and where a batch ends two workers, a
+            `stoker.errors.WorkerDied` is raised. 0: the first death is the error, as in torch.
         on_timeout: What is done when no batch came within `timeout`. "raise": a
             `stoker.errors.WaitTimeout`, which is a RuntimeError and a TimeoutError. "retry": the
             worker is replaced and its batch made again; where that takes too long as well, the
@@ -109,6 +112,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         max_errors: How many samples of an epoch may be broken: an int, or a share of them as a
             float between 0 and 1. The batch with one more is an error. None: any number, but
             not 1,000 in a row.
+        debug: Whether the batches that workers would make are made in the main process, so that
+            ``breakpoint()`` and debuggers work. None: as the variable ``STOKER_DEBUG`` says.
 
     Raises:
         ValueError: Arguments that exclude each other or are out of range; torch's words
