@@ -80,7 +80,7 @@ class Meter:
         peak_slot_bytes: Most memory that slots took at once.
         recent: The last window.
         timed_out: Batches that did not come in time and were made again, or left out.
-        left_out: Of those, how many were left out.
+        given_up: Of those, how many were left out.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Meter:
         self.peak_slot_bytes = 0
         self.recent: Window | None = None
         self.timed_out = 0
-        self.left_out = 0
+        self.given_up = 0
         self.left_at = 0.0
         self._away = False
         self._opening = False
@@ -104,7 +104,7 @@ class Meter:
     def gave_up(self, *, skipped: bool) -> None:
         """A batch did not come in time, and is left out or made again."""
         self.timed_out += 1
-        self.left_out += skipped
+        self.given_up += skipped
 
     def begin_epoch(self) -> None:
         """The time until the next batch is asked for is not the consumer's step."""

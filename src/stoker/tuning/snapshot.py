@@ -108,7 +108,7 @@ def snapshot(meter: Meter, room: Room, identity: Identity, now: Now) -> Statisti
         decisions=tuple(now.decisions),
         replaced=now.replaced,
         timed_out=meter.timed_out,
-        left_out=meter.left_out,
+        left_out=meter.given_up,
     )
     return _with_remarks(told, meter, serving, now)
 
