@@ -6,6 +6,9 @@ same place, so that programs which catch torch's exceptions keep working.
 
 from __future__ import annotations
 
+import pickle
+from typing import Any
+
 
 class StokerError(Exception):
     """Base of every exception that is Stoker's own.
@@ -58,12 +61,40 @@ class WorkerDied(StokerError, RuntimeError):
             None when it could not be learnt.
         batch: Number of the batch in the epoch that it was making; None when idle.
         indices: The sample indices of that batch; None when idle or for an iterable dataset.
+        position: Where in the batch the sample is that was being read; known of a batch at
+            which a worker had died before, else None.
+        sample: The index of that sample; None when not known.
+        peak_bytes: The most memory that the worker had at once; None when not known.
+        stack: The Python stack of the worker, where a fatal signal ended it; else empty.
+        oom_kills: Processes of the control group that were killed for lack of memory, before
+            and after; None where the system does not tell.
+        shared_free_bytes: What was free in /dev/shm afterwards; None when there is none.
     """
 
     pid: int | None = None
     exitcode: int | None = None
     batch: int | None = None
     indices: object = None
+    position: int | None = None
+    sample: object = None
+    peak_bytes: int | None = None
+    stack: str = ""
+    oom_kills: tuple[int | None, int | None] = (None, None)
+    shared_free_bytes: int | None = None
+
+
+class TooManyErrors(StokerError, RuntimeError):
+    """More samples could not be read than ``on_error`` and ``max_errors`` let pass.
+
+    Attributes:
+        errors: How many there were.
+    """
+
+    errors: int = 0
+
+
+class StreamEnded(StokerError, RuntimeError):
+    """An error has ended the iterator of an iterable data set, so ``on_error`` can't go on."""
 
 
 class ForkUnsafe(StokerError, RuntimeError):
@@ -71,7 +102,17 @@ class ForkUnsafe(StokerError, RuntimeError):
 
 
 class WaitTimeout(StokerError, RuntimeError, TimeoutError):
-    """No batch came within ``timeout`` seconds."""
+    """No batch came within ``timeout`` seconds.
+
+    Attributes:
+        batch: Number in the epoch of the batch that was waited for; None where any would do.
+        workers: What each worker that held a batch was at, those first that were waited for:
+            with ``worker`` (its number), ``pid``, ``batch``, ``indices``, ``for_s``,
+            ``condition`` ("slow", "stuck" ...) and ``stack``.
+    """
+
+    batch: int | None = None
+    workers: tuple[Any, ...] = ()
 
 
 class IteratorStopped(StokerError, RuntimeError):
@@ -82,16 +123,42 @@ class TransportError(StokerError, RuntimeError):
     """A batch could not be carried from its worker to the main process."""
 
 
+class NotPicklable(StokerError, pickle.PicklingError, TypeError, AttributeError):
+    """Something that has to cross between processes does not pickle.
+
+    Which of the other types pickle raises depends on what it is, and on Python's version.
+    """
+
+
 class BatchTooLarge(StokerError, RuntimeError):
     """One batch alone takes more than ``memory_limit``."""
 
 
+class RaisedInWorker(Exception):
+    """The cause of an exception that came from a worker: what the worker knew of it.
+
+    Attributes:
+        traceback: Its traceback in the worker, as Python prints it.
+        original: The exception with the arguments it had, where that is not the one raised and
+            it could be built again; else None.
+        left_behind: Attributes of it that do not pickle, and their types.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        traceback: str = "",
+        original: BaseException | None = None,
+        left_behind: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(text)
+        self.traceback, self.original = traceback, original
+        self.left_behind = left_behind or {}
+
+
 class TargetError(StokerError):
     """What ``stoker tune`` was pointed at is not a loader that can be measured."""
-
-
-class TrialError(StokerError):
-    """A trial of ``stoker tune`` ended without a measurement."""
 
 
 class ProgramError(StokerError):

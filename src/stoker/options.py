@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import operator
 import os
 from typing import Any
@@ -13,8 +14,24 @@ from stoker.sizes import size_bytes
 
 _SEED_LIMIT = 1 << 64
 AUTO = "auto"
+ON_TIMEOUT = ("raise", "retry", "skip")
 DEBUG_VARIABLE = "STOKER_DEBUG"
 _NO = ("", "0", "false", "no", "off")
+
+
+class Instead(enum.Enum):
+    """What a function given as ``on_error`` may return instead of a sample.
+
+    Attributes:
+        SKIP: The sample is left out.
+        REPLACE: Another sample is read in its place.
+    """
+
+    SKIP = "skip"
+    REPLACE = "replace"
+
+
+SKIP, REPLACE = Instead.SKIP, Instead.REPLACE
 
 
 class AutoWorkers(int):
@@ -103,6 +120,114 @@ def memory_limit(value: Any) -> int | None:
     return limit
 
 
+def max_restarts(value: Any) -> int:
+    """Checks the argument ``max_restarts``.
+
+    Returns:
+        The number.
+
+    Raises:
+        TypeError: It is no integer.
+        ArgumentError: It is negative.
+    """
+    number = _index(value)
+    if number is None:
+        raise TypeError(f"max_restarts option should be an int, but got max_restarts={value!r}")
+    if number < 0:
+        raise ArgumentError(
+            f"max_restarts option should be non-negative, but got max_restarts={number}",
+            change="max_restarts=; 0 replaces no worker",
+        )
+    return number
+
+
+def on_timeout(value: Any) -> Any:
+    """Checks the argument ``on_timeout``.
+
+    Returns:
+        "raise", "retry" or "skip".
+
+    Raises:
+        TypeError: It is no string.
+        ArgumentError: It is another one (a ValueError).
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"on_timeout option should be a string, but got on_timeout={value!r}")
+    if value not in ON_TIMEOUT:
+        raise ArgumentError(
+            f"on_timeout option should be 'raise', 'retry' or 'skip', but got on_timeout={value!r}",
+            change="on_timeout=",
+        )
+    return value
+
+
+def on_error(value: Any) -> Any:
+    """Checks the argument ``on_error``.
+
+    Returns:
+        None for "raise", an `Instead` for "skip" and "replace", else the function.
+
+    Raises:
+        TypeError: It is neither a string nor callable.
+        ArgumentError: It is another string.
+    """
+    if isinstance(value, str):
+        if value == "raise":
+            return None
+        try:
+            return Instead(value)
+        except ValueError:
+            raise ArgumentError(
+                "on_error option should be 'raise', 'skip', 'replace' or a function of an index "
+                f"and an exception, but got on_error={value!r}",
+                change="on_error=",
+            ) from None
+    if not callable(value):
+        raise TypeError(
+            "on_error option should be 'raise', 'skip', 'replace' or a function of an index and "
+            f"an exception, but got on_error={value!r}"
+        )
+    return value
+
+
+def max_errors(value: Any, on_error: Any) -> int | float | None:
+    """Checks the argument ``max_errors``.
+
+    Args:
+        value: As given.
+        on_error: As `on_error` returns it.
+
+    Returns:
+        None, a number of samples, or a share of them as a float between 0 and 1.
+
+    Raises:
+        TypeError: It is no number.
+        ArgumentError: It is out of range, or there is nothing that it could bound.
+    """
+    if value is None:
+        return None
+    number = value if isinstance(value, float) else _index(value)
+    if number is None:
+        raise TypeError(
+            "max_errors option should be an int (samples an epoch), a float (a share of them) or "
+            f"None, but got max_errors={value!r}"
+        )
+    most: int | float = float(number) if isinstance(number, float) else number
+    if most < 0 or (isinstance(most, float) and not 0 < most < 1):
+        raise ArgumentError(
+            "max_errors option should be an int from 0, or a float between 0 and 1, "
+            f"but got max_errors={value!r}",
+            change="max_errors=",
+        )
+    if on_error is None:
+        raise ArgumentError(
+            f"max_errors option bounds what on_error lets pass, but got max_errors={value!r} "
+            "with on_error='raise'",
+            change="on_error='skip' or 'replace', or leave out max_errors=",
+        )
+    return most
+
+
 def seed(value: Any) -> int | None:
     """Checks the argument ``seed``.
 
@@ -164,6 +289,14 @@ def own_generator(seed: int | None, generator: torch.Generator | None) -> torch.
             change="leave out seed= or generator=",
         )
     return generator
+
+
+def replacing_in_a_stream() -> ArgumentError:
+    """The error for ``on_error="replace"`` where there are no indices."""
+    return ArgumentError(
+        "on_error='replace' reads another index of the data set, and an iterable data set has none",
+        change="on_error='skip', or a function that returns a value",
+    )
 
 
 def prefetch_of_zero() -> ArgumentError:

@@ -35,13 +35,20 @@ ROOMS = [
 MAY_KNOW_THE_PACKAGE = {"__init__.py", "__main__.py", "cli"}
 PURE = [
     "feed/dispatch.py",
+    "feed/excerpt.py",
+    "feed/losses.py",
     "feed/meter.py",
+    "feed/patience.py",
+    "feed/plight.py",
     "feed/room.py",
     "feed/window.py",
+    "order/broken.py",
     "order/keys.py",
     "report/**/*.py",
     "sizes.py",
     "transport/board_bytes.py",
+    "transport/fields.py",
+    "transport/unbuilt.py",
     "tuning/advising.py",
     "tuning/answer.py",
     "tuning/asks.py",
@@ -55,6 +62,7 @@ PURE = [
     "tuning/costs.py",
     "tuning/dearest.py",
     "tuning/decision.py",
+    "tuning/each_step.py",
     "tuning/evidence.py",
     "tuning/excerpt.py",
     "tuning/explained.py",
@@ -69,6 +77,8 @@ PURE = [
     "tuning/model.py",
     "tuning/noise.py",
     "tuning/of_sweep.py",
+    "tuning/off_cpu.py",
+    "tuning/one_line.py",
     "tuning/pattern.py",
     "tuning/probing.py",
     "tuning/rates.py",
@@ -93,6 +103,9 @@ PURE = [
     "tuning/visits.py",
     "tuning/wording.py",
     "watch/served.py",
+    "workers/hearing.py",
+    "workers/raised.py",
+    "workers/telling.py",
 ]
 IMPURE = {"torch", "multiprocessing", "threading", "time", "os"}
 

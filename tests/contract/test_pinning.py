@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import stoker
-from stoker.errors import WorkerDied
+from stoker.errors import TransportError, WorkerDied
 from tests.contract.alike import assert_same
 from tests.contract.methods import Tabled, answers, fixed_batches, loader
 from tests.datasets import Failing, Gated, Nested, Plain
@@ -137,9 +137,10 @@ def test_a_samples_error_passes_the_thread(accelerator: Accelerator) -> None:
 
 def test_a_batch_that_cannot_be_rebuilt_is_an_error(accelerator: Accelerator) -> None:
     iterator = iter(loader(Tabled(2, Unloadable), "fork", batch_size=None, pin_memory=True))
-    with pytest.raises(ArithmeticError, match="cannot be rebuilt"):
+    with pytest.raises(TransportError, match="cannot be rebuilt") as caught:
         next(iterator)
-    del iterator
+    assert isinstance(caught.value.__cause__, ArithmeticError)
+    del iterator, caught
 
 
 class Unloadable:

@@ -16,21 +16,18 @@ import random
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import IterDataPipe, MapDataPipe
 from torch.utils.data._utils import worker as torch_worker
-from torch.utils.data._utils.pin_memory import pin_memory
 from torch.utils.data.graph_settings import apply_sharding
 
-from stoker.feed.iteration import Setting, _Iterator
+from stoker.feed.iteration import MadeHere, Setting
+from stoker.order.broken import Damage
 from stoker.order.epoch import Task
 from stoker.order.streams import GlobalStreams
-from stoker.transport.arena import check_size
-from stoker.transport.layout import size_bytes
 from stoker.workers.making import Ended, IterableMaker, MapMaker
 
 
@@ -57,7 +54,7 @@ class _Stand:
             return self.maker.make(task)
 
 
-class DebugIterator(_Iterator):
+class DebugIterator(MadeHere):
     """See the module.
 
     Args:
@@ -107,6 +104,7 @@ class DebugIterator(_Iterator):
             drop_last=self._drop_last,
             key=self._key,
             shard=shard,
+            on_error=self._setting.on_error,
         )
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
@@ -120,32 +118,18 @@ class DebugIterator(_Iterator):
             stand.maker.begin_epoch(self._key)
         self._begin()
 
-    def _next_data(self) -> Any:
-        meter, entered = self._setting.meter, perf_counter()
-        meter.entered(entered)
-        task = self._plan.next()
-        if task is None:
-            raise StopIteration
-        data = self._made(task)
-        limit = self._setting.room.batch_limit_bytes
-        if limit is not None:
-            check_size(size_bytes(data), limit)
-        if self._pin_memory:
-            data = pin_memory(data, self._pin_memory_device)
-        meter.loaded(entered, perf_counter())
-        return data
-
-    def _made(self, task: Task) -> Any:
+    def _made(self, task: Task) -> tuple[Any, Damage | None]:
         """By each in turn, as torch hands out an iterable data set's batches."""
         while self._turns:
+            stand = self._turns[0]
             try:
-                batch = self._turns[0].make(task)
+                batch = stand.make(task)
             except Ended:
                 self._turns.popleft()
             else:
                 self._turns.rotate(-1)
-                return batch
-        raise StopIteration
+                return batch, stand.maker.damage
+        raise Ended
 
 
 def _copied(dataset: Any) -> Any:

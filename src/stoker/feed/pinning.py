@@ -22,11 +22,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._utils import ExceptionWrapper
 from torch.utils.data._utils.pin_memory import pin_memory
 
+from stoker.transport.arena import LentSlots
+from stoker.transport.unbuilt import Unbuilt
 from stoker.workers.messages import Made
 from stoker.workers.process import ProcessPool
+from stoker.workers.raised import Raised
 
 _GATE = threading.RLock()
 _EVERY_PINNER: weakref.WeakSet[Pinner] = weakref.WeakSet()
@@ -68,7 +70,7 @@ class PinFailed(Pinned):
 
     def reraise(self) -> None:
         """Raises what the thread caught, with its traceback."""
-        self.batch.reraise()
+        raise self.batch if isinstance(self.batch, Unbuilt) else self.batch.rebuilt()
 
 
 class Pinner:
@@ -88,7 +90,7 @@ class Pinner:
         self._pool = pool
         self._device = device
         self.connection, self._wake = multiprocessing.Pipe(duplex=False)
-        self._waiting: queue.SimpleQueue[tuple[int, Made] | None] = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[tuple[int, Made, LentSlots] | None] = queue.SimpleQueue()
         self._pinned: deque[Pinned] = deque()
         self.at_work = threading.RLock()
         self.pending = 0
@@ -99,9 +101,9 @@ class Pinner:
             _EVERY_PINNER.add(self)
 
     def submit(self, worker: int, made: Made) -> None:
-        """Gives the thread a batch. Does not block."""
+        """Gives the thread a batch, which outlives its worker. Does not block."""
         self.pending += 1
-        self._waiting.put((worker, made))
+        self._waiting.put((worker, made, self._pool.slots_of(worker)))
 
     def collect(self) -> list[Pinned]:
         """What is done since the last time. Call when `connection` can be read."""
@@ -120,16 +122,17 @@ class Pinner:
     def _run(self) -> None:
         torch.accelerator.set_device_index(self._index)
         while (item := self._waiting.get()) is not None:
-            worker, made = item
             with self.at_work:
-                self._pinned.append(self._pin(worker, made))
+                self._pinned.append(self._pin(*item))
             self._wake.send_bytes(b".")
-            del item, made
+            del item
 
-    def _pin(self, worker: int, made: Made) -> Pinned:
+    def _pin(self, worker: int, made: Made, slots: LentSlots) -> Pinned:
         try:
-            batch = pin_memory(self._pool.open(worker, made.shipment), self._device)
+            batch = pin_memory(slots.open(made.shipment), self._device)
             return Pinned(made.epoch, made.number, worker, batch)
-        except Exception:
+        except Unbuilt as broken:
+            return PinFailed(made.epoch, made.number, worker, broken)
+        except BaseException as error:
             where = f"in pin memory thread for device {self._index}, batch {made.number}"
-            return PinFailed(made.epoch, made.number, worker, ExceptionWrapper(where=where))
+            return PinFailed(made.epoch, made.number, worker, Raised.of(error, where))

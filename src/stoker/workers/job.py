@@ -17,6 +17,7 @@ Life of a worker::
 
 from __future__ import annotations
 
+import functools
 import os
 import random
 import sys
@@ -27,31 +28,44 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._utils import ExceptionWrapper
 from torch.utils.data import IterDataPipe
 from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data.graph_settings import apply_random_seed
 
+from stoker.errors import StokerError
 from stoker.order.epoch import Task
 from stoker.order.keys import EpochKey
-from stoker.transport.arena import WorkerArena
+from stoker.transport.arena import NewSlot, Shipment, WorkerArena
 from stoker.transport.shm import Kind
+from stoker.workers.blackbox import BlackBox
 from stoker.workers.clocks import cpu_wait_s
 from stoker.workers.collating import Stacking, install
+from stoker.workers.digest import RunningDigest
 from stoker.workers.etiquette import settle
-from stoker.workers.making import Draws, Ended, IterableMaker, MapMaker
+from stoker.workers.likeness import likeness
+from stoker.workers.making import AT_NO_SAMPLE, Draws, Ended, IterableMaker, MapMaker
 from stoker.workers.messages import (
     BeginEpoch,
     Failed,
+    LeftOut,
     Made,
     Make,
+    Repeat,
+    Repeated,
+    Repeating,
     ShardEnded,
     Started,
     dumps,
     loads,
 )
+from stoker.workers.raised import Raised
+from stoker.workers.repeating import repeat
 from stoker.workers.signals import leave_to_the_parent
+from stoker.workers.speaking import Speaker
 from stoker.workers.starting import end_with, let_have_children
+from stoker.workers.telling import Wanted, tell_of_this_process
+from stoker.workers.tolerance import LEFT_OUT, OnError
+from stoker.workers.unpicklable import cannot_be_sent
 from stoker.workers.waiting import Waiter
 
 _ORPHAN_CHECK_S = 1.0
@@ -75,6 +89,8 @@ class Job:
         batch_limit_bytes: Larger batches are refused; None: there is no limit.
         segments: The kind of slot to make.
         draws: What is known about whether samples draw.
+        wanted: Which log records and warnings the main process wants; None where workers know.
+        on_error: What is to become of samples that can't be read; None: their error is raised.
     """
 
     dataset: Any
@@ -89,15 +105,18 @@ class Job:
     draws: Draws
     forked: bool = False
     batch_limit_bytes: int | None = None
+    wanted: Wanted | None = None
+    on_error: OnError | None = None
 
 
 def run(
     job: Job,
     worker: int,
     connection: Connection,
-    inherited: list[Connection],
+    inherited: list[Connection | BlackBox],
     first: BeginEpoch,
     parent_pid: int | None,
+    box: BlackBox,
 ) -> None:
     """Serves batches until the pipe ends.
 
@@ -105,10 +124,11 @@ def run(
         job: What to do.
         worker: Number of this worker, from 0.
         connection: To the main process.
-        inherited: Ends of other workers' pipes that came along by fork, to be closed.
+        inherited: What is for other workers and came along by fork, to be closed.
         first: The epoch to begin with.
         parent_pid: The process to end with, whatever happens to it, where the system can
             see to that; None where it can't.
+        box: What it is to write its stacks into.
     """
     leave_to_the_parent()
     if parent_pid is not None and sys.platform == "linux" and not end_with(parent_pid):
@@ -116,17 +136,22 @@ def run(
     let_have_children()
     for other in inherited:
         other.close()
+    box.install()
     try:
-        _Worker(job, worker, connection, first).serve()
+        _Worker(job, worker, connection, first, box).serve()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # The main process has closed the pipe, or is gone.
 
 
 class _Worker:
-    def __init__(self, job: Job, worker: int, connection: Connection, first: BeginEpoch) -> None:
+    def __init__(
+        self, job: Job, worker: int, connection: Connection, first: BeginEpoch, box: BlackBox
+    ) -> None:
         self._job = job
+        self._box = box
         self._number = worker
         self._connection = connection
+        self._speaker = Speaker(connection, worker)
         self._parent_pid = os.getppid()
         self._waiter = Waiter()
         self._waiter.add(connection, None)
@@ -134,10 +159,15 @@ class _Worker:
         self._arena = WorkerArena(job.segments, job.batch_limit_bytes)
         self._dataset = job.dataset
         self._maker: MapMaker | IterableMaker | None = None
-        self._init_failure: ExceptionWrapper | None = None
+        self._init_failure: Raised | None = None
+        self._digest = RunningDigest() if job.iterable else None
         self._starved_before_s = cpu_wait_s()
+        if job.wanted is not None:
+            job.wanted.apply()
+        tell_of_this_process(self._speaker)
         self._settle()
-        connection.send_bytes(dumps(Started(_affinity())))
+        self._began_as = likeness(self._dataset) if job.iterable else None
+        self._speaker.answer(dumps(Started(_affinity())))
 
     def _settle(self) -> None:
         """Does what torch does in a new worker, in the same order."""
@@ -158,8 +188,8 @@ class _Worker:
             if self._job.worker_init_fn is not None:
                 self._job.worker_init_fn(self._number)
             self._maker = self._new_maker()
-        except Exception:
-            self._init_failure = ExceptionWrapper(where=self._where("in worker_init_fn"))
+        except BaseException as error:  # Its SystemExit too: the worker goes on.
+            self._init_failure = Raised.of(error, self._where("in worker_init_fn"))
 
     def _new_maker(self) -> MapMaker | IterableMaker:
         job, key = self._job, EpochKey(*self._epoch.key)
@@ -171,6 +201,7 @@ class _Worker:
                 drop_last=job.drop_last,
                 key=key,
                 shard=self._number,
+                on_error=job.on_error,
             )
         return MapMaker(
             self._dataset,
@@ -178,11 +209,13 @@ class _Worker:
             collate=job.collate_fn,
             key=key,
             draws=job.draws,
+            on_error=job.on_error,
         )
 
     def serve(self) -> None:
         while True:
             while not self._waiter.wait(_ORPHAN_CHECK_S):
+                self._speaker.catch_up()
                 if os.getppid() != self._parent_pid:
                     return
             message = loads(self._connection.recv_bytes())
@@ -190,14 +223,20 @@ class _Worker:
                 self._arena.release(message.released)
                 self._arena.forget(message.forgotten)
                 for task in message.tasks:
-                    self._make(message.epoch, task)
+                    if task.number in message.careful:
+                        self._make_carefully(message.epoch, task)
+                    else:
+                        self._make(message.epoch, task)
             elif isinstance(message, BeginEpoch):
                 self._begin_epoch(message)
+            elif isinstance(message, Repeat):
+                self._repeat(message)
             else:
                 return
 
     def _begin_epoch(self, message: BeginEpoch) -> None:
         self._epoch = message
+        self._digest = RunningDigest() if self._job.iterable else None
         self._share_seed(message)
         if self._maker is not None:
             self._maker.begin_epoch(EpochKey(*message.key))
@@ -208,32 +247,82 @@ class _Worker:
             generator.manual_seed(message.shared_seed)
             self._dataset = apply_random_seed(self._dataset, generator)
 
+    def _repeat(self, message: Repeat) -> None:
+        if not isinstance(self._maker, IterableMaker) or self._digest is None:
+            return  # Each task will tell of the failure in `worker_init_fn`.
+
+        def tell(steps: int) -> None:
+            self._speaker.answer(dumps(Repeating(message.epoch, steps)))
+
+        differs = repeat(self._maker, self._digest, message, tell)
+        self._speaker.answer(dumps(Repeated(message.epoch, differs)))
+
+    def _make_carefully(self, epoch: int, task: Task) -> None:
+        """Makes a batch that a worker has died at: should this one die, it is known where."""
+        place = self._maker.place if self._maker is not None else None
+        if place is not None:
+            self._box.note(task.number, AT_NO_SAMPLE)
+            place.note = functools.partial(self._box.note, task.number)
+        try:
+            self._make(epoch, task)
+        finally:
+            if place is not None:
+                place.note = None
+
     def _make(self, epoch: int, task: Task) -> None:
         number = task.number
         if self._maker is None:
+            assert self._init_failure is not None
             self._fail(Failed(epoch, number, self._init_failure))
             return
         started, cpu_s = time.perf_counter(), time.process_time()
         self._arena.begin()
         place: object = self._maker.place
+        digest: int | None = None
         try:
             batch = self._maker.make(task)
+            damage = self._maker.damage
             place = "on packing the result"
-            shipment = self._arena.commit(batch)
+            digest = self._digest.add(batch) if self._digest is not None else 0
+            if batch is LEFT_OUT and damage is not None:
+                self._arena.abort()
+                self._speaker.answer(dumps(LeftOut(epoch, number, damage, digest)))
+                return
+            shipment = self._packed(batch, task)
             del batch
             cpu_s, seconds = time.process_time() - cpu_s, time.perf_counter() - started
-            answer = dumps(Made(epoch, number, shipment, seconds, cpu_s, self._starved_s()))
+            starved_s = self._starved_s()
+            made = Made(epoch, number, shipment, seconds, cpu_s, starved_s, digest, damage)
+            answer = dumps(made)
         except Ended:
             self._arena.abort()
-            self._connection.send_bytes(dumps(ShardEnded(epoch, number)))
-        except Exception:
+            changed = self._began_as != likeness(self._dataset)
+            self._speaker.answer(dumps(ShardEnded(epoch, number, changed)))
+        except BaseException as error:  # A sample's SystemExit too: the worker goes on.
             self._arena.abort()
             where = self._where(f"{place} of batch {number}")
-            self._fail(Failed(epoch, number, ExceptionWrapper(where=where)))
+            if digest is None:
+                digest = self._digest.add_error(error) if self._digest is not None else 0
+            self._fail(Failed(epoch, number, Raised.of(error, where), digest))
         else:
-            self._connection.send_bytes(answer)
-            if shipment.new is not None:
-                self._arena.hand_over(shipment.new, self._connection, self._parent_pid)
+            new = shipment.new
+            self._speaker.answer(answer, then=None if new is None else lambda: self._hand_over(new))
+
+    def _hand_over(self, new: NewSlot) -> None:
+        self._arena.hand_over(new, self._connection, self._parent_pid)
+
+    def _packed(self, batch: object, task: Task) -> Shipment:
+        try:
+            return self._arena.commit(batch)
+        except (StokerError, MemoryError):
+            raise
+        except Exception as error:
+            doing = self._where(f"sending batch {task.number}")
+            indices = None if self._job.iterable else task.index
+            unsent = cannot_be_sent(batch, error, indices=indices, doing=doing)
+            if unsent is None:
+                raise
+            raise unsent from error
 
     def _starved_s(self) -> float | None:
         """How long this thread could have run since the last call, and had no CPU."""
@@ -246,19 +335,8 @@ class _Worker:
         return f"in DataLoader worker process {self._number}, {place}"
 
     def _fail(self, message: Failed) -> None:
-        try:
-            data = dumps(message)
-            loads(data)
-        except Exception:
-            data = dumps(message._replace(error=_without_type(message.error)))
-        self._connection.send_bytes(data)
+        self._speaker.answer(dumps(message))
 
 
 def _affinity() -> tuple[int, ...] | None:
     return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else None
-
-
-def _without_type(error: ExceptionWrapper) -> ExceptionWrapper:
-    """The same report for an exception whose class does not cross between processes."""
-    error.exc_type = RuntimeError
-    return error
