@@ -6,6 +6,8 @@ same place, so that programs which catch torch's exceptions keep working.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class StokerError(Exception):
     """Base of every exception that is Stoker's own.
@@ -77,7 +79,17 @@ class WorkerDied(StokerError, RuntimeError):
 
 
 class WaitTimeout(StokerError, RuntimeError, TimeoutError):
-    """No batch came within ``timeout`` seconds."""
+    """No batch came within ``timeout`` seconds.
+
+    Attributes:
+        batch: Number in the epoch of the batch that was waited for; None where any would do.
+        workers: What each worker that held a batch was at, those first that were waited for:
+            with ``worker`` (its number), ``pid``, ``batch``, ``indices``, ``for_s``,
+            ``condition`` ("slow", "stuck" ...) and ``stack``.
+    """
+
+    batch: int | None = None
+    workers: tuple[Any, ...] = ()
 
 
 class IteratorStopped(StokerError, RuntimeError):

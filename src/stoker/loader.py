@@ -30,6 +30,7 @@ from stoker.tuning.statistics import Statistics
 from stoker.workers.likeness import likeness
 
 T_co = TypeVar("T_co", covariant=True)
+_FROZEN = ("seed", "memory_limit", "max_restarts", "on_timeout")
 _BY_ITSELF = options.AutoFlag(0)
 _ONE_ITERATOR = (
     "an iterable data set has an iterator in each worker, so its batches depend on how many "
@@ -85,6 +86,12 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             workers: bytes, or a string such as "4GB" or "512MiB". A batch that is larger by
             itself is an error. None: a quarter of what is available to this process, shared
             with the other ranks of the node and other live loaders.
+        on_timeout: What is done when no batch came within `timeout`. "raise": a
+            `stoker.errors.WaitTimeout`, which is a RuntimeError and a TimeoutError. "retry": the
+            worker is replaced and its batch made again; where that takes too long as well, the
+            error. "skip": the worker is replaced and its batch left out, which depends on time,
+            so that another run may have it; of an iterable data set none can be left out, and
+            there it is the error.
 
     Raises:
         ValueError: Arguments that exclude each other or are out of range; torch's words
@@ -117,8 +124,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         seed: int | None = None,
         memory_limit: int | str | None = None,
         max_restarts: int = 3,
+        on_timeout: Literal["raise", "retry", "skip"] = "raise",
     ) -> None:
         seed = options.seed(seed)
+        on_timeout = options.on_timeout(on_timeout)
         workers = options.num_workers(num_workers)
         automatic = isinstance(workers, options.AutoWorkers)
         if prefetch_factor == 0 and (automatic or workers > 0):
@@ -147,6 +156,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.seed = seed
         self.memory_limit = memory_limit
         self.max_restarts = max_restarts
+        self.on_timeout = on_timeout
         self._take(account)
         if isinstance(persistent_workers, options.AutoFlag):
             vars(self)["persistent_workers"] = persistent_workers
@@ -159,7 +169,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             )
 
     def __setattr__(self, attr: str, val: Any) -> None:
-        if attr in ("seed", "memory_limit", "max_restarts") and attr in vars(self):
+        if attr in _FROZEN and attr in vars(self):
             # As torch refuses its own frozen attributes.
             raise ValueError(
                 f"{attr} attribute should not be set after {type(self).__name__} is initialized"
@@ -344,6 +354,7 @@ def _ingredients(loader: DataLoader[Any]) -> Callable[[], Any]:
         loader.prefetch_factor,
         loader.in_order,
         loader.timeout,
+        loader.on_timeout,
     )
 
 

@@ -11,6 +11,7 @@ from stoker.sizes import size_bytes
 
 _SEED_LIMIT = 1 << 64
 AUTO = "auto"
+ON_TIMEOUT = ("raise", "retry", "skip")
 
 
 class AutoWorkers(int):
@@ -107,6 +108,26 @@ def max_restarts(value: Any) -> int:
             change="max_restarts=; 0 replaces no worker",
         )
     return number
+
+
+def on_timeout(value: Any) -> Any:
+    """Checks the argument ``on_timeout``.
+
+    Returns:
+        "raise", "retry" or "skip".
+
+    Raises:
+        TypeError: It is no string.
+        ArgumentError: It is another one (a ValueError).
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"on_timeout option should be a string, but got on_timeout={value!r}")
+    if value not in ON_TIMEOUT:
+        raise ArgumentError(
+            f"on_timeout option should be 'raise', 'retry' or 'skip', but got on_timeout={value!r}",
+            change="on_timeout=",
+        )
+    return value
 
 
 def seed(value: Any) -> int | None:

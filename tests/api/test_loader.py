@@ -26,7 +26,7 @@ def parameters(kind: type) -> dict[str, inspect.Parameter]:
     return found
 
 
-NEW = ["seed", "memory_limit", "max_restarts"]
+NEW = {"seed": None, "memory_limit": None, "max_restarts": 3, "on_timeout": "raise"}
 OURS, THEIRS = parameters(stoker.DataLoader), parameters(torch.utils.data.DataLoader)
 
 
@@ -45,7 +45,7 @@ def test_the_parameters_are_torch_s_and_the_new_ones() -> None:
         assert (name, OURS[name].kind, OURS[name].default) == (name, parameter.kind, default)
     for name in NEW:
         assert OURS[name].kind is inspect.Parameter.KEYWORD_ONLY
-        assert OURS[name].default is None
+        assert OURS[name].default == NEW[name]
 
 
 def test_it_is_torch_s_loader() -> None:

@@ -34,7 +34,10 @@ ROOMS = [
 MAY_KNOW_THE_PACKAGE = {"__init__.py", "__main__.py", "cli"}
 PURE = [
     "feed/dispatch.py",
+    "feed/excerpt.py",
     "feed/meter.py",
+    "feed/patience.py",
+    "feed/plight.py",
     "feed/room.py",
     "feed/window.py",
     "order/keys.py",

@@ -88,6 +88,7 @@ iterated_or_not = pytest.mark.parametrize("workers", [None, 0, 2], ids=str)
 OPTIONS: dict[str, dict[str, Any]] = {
     "defaults": {},
     "seed": {"seed": 7, "shuffle": True, "batch_size": 3},
+    "on a time-out": {"on_timeout": "retry", "batch_size": 3},
     "memory limit": {"memory_limit": "1GB", "batch_size": 3},
     "not persistent": {"persistent_workers": False, "batch_size": 3},
     "persistent": {"persistent_workers": True, "prefetch_factor": 3, "batch_size": 3},
@@ -107,7 +108,9 @@ def test_it_stays_automatic_with_all_it_was_given(
         epoch_with(made, workers)
     again = way(made)
     assert type(again) is stoker.DataLoader
-    for name in ("seed", "memory_limit", "prefetch_factor", "persistent_workers", "in_order"):
+    for name in ("seed", "memory_limit", "on_timeout", "prefetch_factor", "in_order"):
+        assert getattr(again, name) == getattr(made, name)
+    for name in ("timeout", "persistent_workers"):
         assert getattr(again, name) == getattr(made, name)
     assert isinstance(again.num_workers, int)
     iterator, _ = begun(again)

@@ -21,7 +21,7 @@ import stoker
 from tests.datasets import Gated, Plain, Stream
 from tests.parity.calls import KINDS, Outcome, both, outcome
 
-NEW = {"seed", "memory_limit", "max_restarts"}
+NEW = {"seed": None, "memory_limit": None, "max_restarts": 3, "on_timeout": "raise"}
 FORK = {"multiprocessing_context": "fork"}
 TABLE = TensorDataset(torch.arange(10))
 
@@ -239,15 +239,15 @@ def test_the_arguments_are_torchs_and_more_by_keyword() -> None:
         assert (ours[name].kind, ours[name].default) == (parameter.kind, default)
     for name in list(ours)[len(stock) :]:
         assert ours[name].kind is inspect.Parameter.KEYWORD_ONLY
-        assert ours[name].default is None
+        assert ours[name].default == NEW[name]
 
 
 def test_the_attributes_are_torchs_and_the_new_arguments() -> None:
     stock = torch.utils.data.DataLoader(TABLE, batch_size=2, num_workers=1)
     ours = stoker.DataLoader(TABLE, batch_size=2, num_workers=1, seed=3)
     public = {name for name in vars(ours) if not name.startswith("_")}
-    assert public == {name for name in vars(stock) if not name.startswith("_")} | NEW
-    for name in public - NEW - {"generator", "sampler", "batch_sampler"}:
+    assert public == {name for name in vars(stock) if not name.startswith("_")} | {*NEW}
+    for name in public - {*NEW} - {"generator", "sampler", "batch_sampler"}:
         assert getattr(ours, name) == getattr(stock, name), name
     assert isinstance(ours, torch.utils.data.DataLoader)
     assert stoker.DataLoader[int] is not None

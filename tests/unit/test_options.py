@@ -59,6 +59,20 @@ def test_a_size_beyond_all_numbers_is_no_other_error() -> None:
         options.memory_limit("9" * 400 + "GB")
 
 
+@pytest.mark.parametrize("given", ["raise", "retry", "skip"])
+def test_what_may_be_done_on_a_time_out(given: str) -> None:
+    assert options.on_timeout(given) == given
+
+
+@pytest.mark.parametrize(
+    ("given", "kind"), [("ignore", ValueError), ("", ValueError), (None, TypeError), (1, TypeError)]
+)
+def test_another_word_for_a_time_out_is_refused(given: Any, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match="on_timeout") as caught:
+        options.on_timeout(given)
+    assert repr(given) in str(caught.value)
+
+
 @given(st.text(max_size=12))
 def test_any_text_is_a_size_or_an_argument_error(text: str) -> None:
     try:

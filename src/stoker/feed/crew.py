@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from stoker.feed.dispatch import Dispatcher
@@ -36,6 +36,8 @@ class Crewman:
         batches: How many it has made.
         service_s: How long it takes for a batch; None when not known yet.
         affinity: The CPUs it may run on; None when not known.
+        busy_since: When it could begin with what it is making, or was started, by
+            `time.perf_counter`.
     """
 
     starting: bool = True
@@ -44,6 +46,7 @@ class Crewman:
     batches: int = 0
     service_s: float | None = None
     affinity: frozenset[int] | None = None
+    busy_since: float = field(default_factory=time.perf_counter)
 
 
 class Crew:

@@ -173,6 +173,10 @@ class Dispatcher:
         made = [*self._pinning.values(), *self._ready.values()]
         return made.count(worker)
 
+    def is_pinned(self, number: int) -> bool:
+        """Whether a batch is made, and has still to be pinned."""
+        return number in self._pinning
+
     def is_pinning(self, worker: int) -> bool:
         """Whether a batch of a worker has still to be pinned."""
         return worker in self._pinning.values()
@@ -302,6 +306,11 @@ class Dispatcher:
         if self._pinning.pop(number, None) is None:
             self._queues[worker].remove(number)
         self._ready[number] = worker
+
+    def left_out(self, worker: int, number: int) -> None:
+        """A batch that a worker was making is given up; when its turn comes nobody gets it."""
+        self._queues[worker].remove(number)
+        self._ready[number] = -1
 
     def shard_ended(self, worker: int, number: int) -> None:
         """A worker's iterator had no batch `number`."""

@@ -4,25 +4,73 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from textwrap import indent
+from typing import NamedTuple
 
 from stoker.errors import IteratorStopped, WaitTimeout
+from stoker.feed.plight import Plight, likely, seconds, told
 
 
-def timed_out(timeout_s: float, number: int, making: Sequence[tuple[int, int, int]]) -> WaitTimeout:
+class WaitedFor(NamedTuple):
+    """The batch that is missing.
+
+    Attributes:
+        batch: Its number; None where any would do.
+        pinning: Whether it is made, and being copied to page-locked memory.
+    """
+
+    batch: int | None
+    pinning: bool = False
+
+    def __str__(self) -> str:
+        which = "any batch" if self.batch is None else f"batch {self.batch}"
+        return f"{which}, which is made and being copied (pin_memory)" if self.pinning else which
+
+
+def timed_out(
+    timeout_s: float, waited_for: WaitedFor, plights: Sequence[Plight], why: str = ""
+) -> WaitTimeout:
     """The error for a batch that did not come in time; begins with torch's words.
 
     Args:
         timeout_s: How long was waited.
-        number: The batch that is missing.
-        making: Of each worker that makes one: its number, its pid, the number of the batch.
+        waited_for: What is missing.
+        plights: What workers are at, those first that were waited for.
+        why: Why nothing else was done about it, as a clause.
     """
-    held = ", ".join(f"worker {worker} (pid {pid}) batch {batch}" for worker, pid, batch in making)
-    return WaitTimeout(
-        f"DataLoader timed out after {timeout_s} seconds",
-        doing=f"waiting for batch {number}, while these are being made: {held or 'none'}",
-        likely="a sample that takes longer than the time-out",
-        change="timeout=, or fewer samples a batch",
+    first = plights[0] if plights else None
+    error = WaitTimeout(
+        f"DataLoader timed out after {timeout_s} seconds{why and f'; {why}'}",
+        doing=f"waiting for {waited_for}\n{_workers(plights)}",
+        likely=likely(None if waited_for.pinning else first),
+        change="timeout=, or fewer samples a batch; on_timeout='retry' or 'skip' goes on",
     )
+    error.batch, error.workers = waited_for.batch, tuple(plights)
+    return error
+
+
+def late_batch(
+    waited_s: float, waited_for: WaitedFor, usual_s: float | None, plights: Sequence[Plight]
+) -> str:
+    """What is told while a batch does not come, though there is no time-out.
+
+    Args:
+        waited_s: How long was waited until now.
+        waited_for: What is missing.
+        usual_s: How long a batch takes, at most; None when not known yet.
+        plights: What workers are at, those first that are waited for.
+    """
+    usual = "none has been made yet" if usual_s is None else f"one takes up to {seconds(usual_s)}"
+    return (
+        f"waiting for {waited_for}, for {seconds(waited_s)} now; {usual}\n"
+        f"{_workers(plights)}\n"
+        f"  likely cause: {likely(None if waited_for.pinning or not plights else plights[0])}\n"
+        f"  to change it: timeout= ends such a wait, and on_timeout= says how"
+    )
+
+
+def _workers(plights: Sequence[Plight]) -> str:
+    return indent(told(plights), "    ") if plights else "    no worker holds a batch"
 
 
 def was_closed() -> IteratorStopped:

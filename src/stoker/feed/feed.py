@@ -19,16 +19,16 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from stoker.errors import WaitTimeout
 from stoker.feed.allotting import allotted
 from stoker.feed.crew import Crew
 from stoker.feed.dispatch import BURST_S, Dispatcher, nap_s, queue_depth
-from stoker.feed.faults import in_a_copy, timed_out, was_closed
+from stoker.feed.faults import in_a_copy, was_closed
 from stoker.feed.meter import Meter
 from stoker.feed.pinning import Pinned
 from stoker.feed.replacing import Opened, Raises, Replacing
 from stoker.feed.restarts import Restarts
 from stoker.feed.room import Room
+from stoker.feed.vigil import LEFT_OUT, Scene, Vigil
 from stoker.order.epoch import EpochPlan, Task
 from stoker.workers.death import Died
 from stoker.workers.messages import (
@@ -50,7 +50,7 @@ class Feed:
         prefetch: Batches in advance per worker.
         in_order: Whether batches come by number.
         sharded: Whether the data set is iterable.
-        timeout_s: How long `next` may wait for a batch; 0 means for ever.
+        vigil: What is done about a batch that does not come.
         meter: Takes note of what happens.
         room: How many bytes batches in flight may take.
         restarts: How many workers that died may be replaced.
@@ -71,7 +71,7 @@ class Feed:
         prefetch: int,
         in_order: bool,
         sharded: bool,
-        timeout_s: float,
+        vigil: Vigil,
         meter: Meter,
         room: Room,
         restarts: Restarts,
@@ -82,10 +82,11 @@ class Feed:
         self._prefetch = prefetch
         self._in_order = in_order
         self._sharded = sharded
-        self._timeout_s = timeout_s
+        self._vigil = vigil
         self._meter = meter
         self._room = room
-        self._replacing = Replacing(crew, restarts, sharded=sharded, likeness=likeness)
+        made_of = likeness if restarts.limit or vigil.replaces else None
+        self._replacing = Replacing(crew, restarts, sharded=sharded, likeness=made_of)
         self.closed = False
         self.on_second_try: Callable[[Task, Failed], Any] | None = None
         self._owner_pid = os.getpid()
@@ -109,6 +110,7 @@ class Feed:
         if self._epoch >= 0:
             self._pool.begin_epoch(message)
         self._drop_all()
+        self._vigil.begin_epoch()
         self._epoch = message.epoch
         self._plan = plan
         self._waited_at = -BURST_S
@@ -153,8 +155,8 @@ class Feed:
 
     @property
     def restarted(self) -> int:
-        """How many workers of the loader were replaced so far."""
-        return self._replacing.blame.restarts.total
+        """How many workers were started in place of others so far."""
+        return self._replacing.started
 
     @property
     def has_suspects(self) -> bool:
@@ -207,17 +209,19 @@ class Feed:
         """
         entered = time.perf_counter()
         self._meter.entered(entered)
+        answer, task = LEFT_OUT, None
         try:
-            number = self._wait_for_batch(entered)
+            while answer is LEFT_OUT:
+                number = self._wait_for_batch(entered)
+                answer, task = self._answers.pop(number), self._tasks.pop(number, None)
+                self._dispatcher.delivered(number)
         except StopIteration:
             raise
         except BaseException:
             if os.getpid() == self._owner_pid:
                 self.close()
             raise
-        answer = self._answers.pop(number)
-        self._dispatcher.delivered(number)
-        batch = self._open(answer, self._tasks.pop(number, None))
+        batch = self._open(answer, task)
         self._assign()
         self._meter.delivered(entered, time.perf_counter(), self._waited_s)
         return batch
@@ -229,22 +233,29 @@ class Feed:
             raise StopIteration if self._dispatcher.done() else was_closed()
         self._waited_s = 0.0
         self._look()
-        deadline = entered + self._timeout_s if self._timeout_s > 0 else None
+        look_at = entered + self._vigil.first_look_s
         while (number := self._next_ready()) is None:
             began = time.perf_counter()
-            if deadline is not None:  # What is made a second time takes its time.
-                deadline = max(deadline, self._replacing.repeating_at + self._timeout_s)
-            left_s = None if deadline is None else deadline - began
-            if left_s is not None and left_s <= 0:
-                raise self._timed_out()
+            if began >= look_at:
+                events = self._pool.wait(0)
+                self._handle(events)
+                if not events:
+                    look_at = self._overdue(entered)
+                continue
             out_of_turn = bool(self._answers)
             time.sleep(nap_s(self._held()))
-            self._handle(self._pool.wait(left_s))
+            self._handle(self._pool.wait(look_at - began))
             slept_s = time.perf_counter() - began
             self._waited_s += slept_s
             if out_of_turn:
                 self._meter.totals.order_s += slept_s
         return number
+
+    def _overdue(self, asked: float) -> float:
+        """Has something done about a batch that does not come; returns when to look again."""
+        scene = Scene(self.crew, self._dispatcher, self._tasks, self.replace)
+        # What a worker makes a second time takes its time.
+        return self._vigil.overdue(max(asked, self._replacing.repeating_at), scene)
 
     def _next_ready(self) -> int | None:
         """The number to hand out now; None while something is under way that is waited for.
@@ -332,6 +343,8 @@ class Feed:
         self._meter.note_peaks(self._dispatcher.in_flight, self._pool.slot_bytes)
 
     def _send(self, worker: int, tasks: list[Task]) -> None:
+        if self._dispatcher.running(worker)[0] == tasks[0].number:
+            self.crew.men[worker].busy_since = time.perf_counter()
         try:
             excess = self._pool.slot_count - self._room.slots if self._room.is_scarce else 0
             self._pool.make(worker, self._epoch, tasks, excess, self._replacing.careful(tasks))
@@ -389,6 +402,7 @@ class Feed:
         if isinstance(message, ShardEnded):
             self._dispatcher.shard_ended(worker, message.number)
             return
+        self.crew.men[worker].busy_since = time.perf_counter()
         if isinstance(message, Made):
             self.crew.has_made(worker, message)
             if self.crew.pinner is not None:
@@ -418,25 +432,32 @@ class Feed:
         if not self._dispatcher.has_ended(worker):
             self._replacing.lost(worker, death, self._answers)
 
-    def replace(self, worker: int, why: str) -> None:
+    def replace(
+        self, worker: int, why: str, batch: int | None = None, *, leave_out: bool = False
+    ) -> bool:
         """Kills a worker; another takes its place, and makes its batches again.
 
         Args:
             worker: Its number.
-            why: What is told of it, as a clause.
+            why: Why, as a clause.
+            batch: One that it is making; it may be done before it is killed.
+            leave_out: Whether nobody is to get that batch.
+
+        Returns:
+            Whether it had not made the batch.
 
         Raises:
-            WorkerDied: It may not be replaced.
+            WorkerDied: Another would not make the same batches.
         """
-        self._handle(self._pool.kill(worker, why))
-
-    def _timed_out(self) -> WaitTimeout:
-        making = [
-            (worker, self._pool.process(worker).pid, held[0])
-            for worker in self.crew.men
-            if (held := self._dispatcher.running(worker))
-        ]
-        return timed_out(self._timeout_s, self._dispatcher.head, making)
+        was_late = False
+        for event in self._pool.kill(worker, why):
+            if isinstance(event[1], Died) and batch in self._dispatcher.running(worker):
+                was_late = True
+                if leave_out:
+                    self._dispatcher.left_out(worker, batch)
+                    self._answers[batch] = LEFT_OUT
+            self._handle([event])
+        return was_late
 
     def rest(self) -> None:
         """Gives back the memory of slots that hold nothing; workers keep nothing but themselves."""

@@ -33,6 +33,7 @@ from stoker.feed.meter import Meter
 from stoker.feed.pinning import Pinner
 from stoker.feed.restarts import Restarts
 from stoker.feed.room import Room
+from stoker.feed.vigil import Vigil
 from stoker.order.epoch import EpochPlan, PrivateSampling
 from stoker.order.keys import EpochKey
 from stoker.transport.arena import PrivateArena, check_size
@@ -279,7 +280,8 @@ class _WithWorkers(_Iterator):
         context = loader.multiprocessing_context or torch.multiprocessing
         device, pinned = self._pin_memory_device, self._pin_memory
         prefetch, in_order, sharded = self._prefetch_factor, self._in_order, self._iterable
-        timeout_s, restarts = self._timeout, self._setting.restarts
+        timeout_s, on_timeout = self._timeout, loader.on_timeout
+        restarts = self._setting.restarts
         made_of = functools.partial(likeness, job.dataset, job.collate_fn, job.worker_init_fn)
 
         def new_feed() -> Feed:
@@ -290,7 +292,7 @@ class _WithWorkers(_Iterator):
                 prefetch=prefetch,
                 in_order=in_order,
                 sharded=sharded,
-                timeout_s=timeout_s,
+                vigil=Vigil(timeout_s, on_timeout, meter),
                 meter=meter,
                 room=room,
                 restarts=restarts,

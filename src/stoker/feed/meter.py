@@ -79,6 +79,8 @@ class Meter:
         peak_in_flight: Most batches in flight at once.
         peak_slot_bytes: Most memory that slots took at once.
         recent: The last window.
+        timed_out: Batches that did not come in time and were made again, or left out.
+        left_out: Of those, how many were left out.
     """
 
     def __init__(self) -> None:
@@ -92,10 +94,17 @@ class Meter:
         self.peak_in_flight = 0
         self.peak_slot_bytes = 0
         self.recent: Window | None = None
+        self.timed_out = 0
+        self.left_out = 0
         self.left_at = 0.0
         self._away = False
         self._opening = False
         self._mark: Totals | None = None
+
+    def gave_up(self, *, skipped: bool) -> None:
+        """A batch did not come in time, and is left out or made again."""
+        self.timed_out += 1
+        self.left_out += skipped
 
     def begin_epoch(self) -> None:
         """The time until the next batch is asked for is not the consumer's step."""

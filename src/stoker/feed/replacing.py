@@ -95,6 +95,7 @@ class Replacing:
         blame: What dead workers were at.
         repeating_at: When a worker last told that it repeats what another had made, and goes on,
             as `time.perf_counter` counts.
+        started: Workers that were started in place of others, for whatever reason.
     """
 
     def __init__(
@@ -104,13 +105,14 @@ class Replacing:
         self._pool = crew.pool
         self._sharded = sharded
         self._likeness = likeness
-        self._made_of = likeness() if likeness and restarts.limit else None
+        self._made_of = likeness() if likeness else None
         self._before: Shortage = shortage()
         self._shards: dict[int, _Shard] = {}
         self._missing: set[int] = set()
         self._task: Task | None = None
         self.blame = Blame(restarts)
         self.repeating_at = 0.0
+        self.started = 0
 
     def begin_epoch(
         self, message: BeginEpoch, dispatcher: Dispatcher, tasks: dict[int, Task]
@@ -175,7 +177,9 @@ class Replacing:
             return
         at = None if man.starting or not held else self._begun(held[0], death)
         found = self._obituary(death, held, starting=man.starting)
-        verdict = self.blame.died(time.monotonic(), at, starting=man.starting)
+        now = time.monotonic()
+        # Who wants workers ended says himself how often.
+        verdict = None if death.asked else self.blame.died(now, at, starting=man.starting)
         if self._crew.patient and man.starting and self._can_do_without(death, verdict):
             self._crew.forget(worker, death)
             return
@@ -266,6 +270,7 @@ class Replacing:
 
     def _launch(self, worker: int) -> Exception | None:
         """Starts a worker; returns why that could not be."""
+        self.started += 1
         try:
             self._crew.replace(worker, self._message, at_once=self._sharded)
         except Exception as error:
@@ -293,6 +298,8 @@ class Replacing:
             )
 
     def _warn(self, worker: int, found: Obituary, again: int, how: str) -> None:
+        if found.death.asked:
+            return  # Who wanted it has told.
         restarts = self.blame.restarts
         batches = "no batch" if not again else f"{again} batch{'es' if again > 1 else ''}"
         _log.warning(

@@ -107,6 +107,8 @@ def snapshot(meter: Meter, room: Room, identity: Identity, now: Now) -> Statisti
         waits=tuple(zip(WAIT_BOUNDS_S, meter.histogram, strict=True)),
         decisions=tuple(now.decisions),
         replaced=now.replaced,
+        timed_out=meter.timed_out,
+        left_out=meter.left_out,
     )
     return _with_remarks(told, meter, serving, now)
 

@@ -77,6 +77,8 @@ class Statistics:
         decisions: What was chosen, in order of time.
         remarks: What stood out, each a sentence with its measured reason.
         replaced: Workers that died and were replaced, their batches made again.
+        timed_out: Batches that did not come within ``timeout`` and were made again, or left out.
+        left_out: Of those, how many were left out (``on_timeout="skip"``).
     """
 
     automatic: bool = False
@@ -113,6 +115,8 @@ class Statistics:
     decisions: tuple[Decision, ...] = ()
     remarks: tuple[str, ...] = ()
     replaced: int = 0
+    timed_out: int = 0
+    left_out: int = 0
 
     @property
     def rate_per_s(self) -> float:
