@@ -320,6 +320,7 @@ class AdaptiveFeed:
             return
         if self._feed is None:
             self._feed = self._now.new_feed()
+            self._restarted = 0
             # Weak, so that both are gone, with their descriptors, when nobody needs them.
             again = weakref.WeakMethod(self._second_try)
             if not self._governor.least:

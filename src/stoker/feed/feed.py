@@ -157,8 +157,8 @@ class Feed:
 
     @property
     def restarted(self) -> int:
-        """How many workers of the loader were replaced so far."""
-        return self._replacing.blame.restarts.total
+        """How many workers were started in place of others so far."""
+        return self._replacing.started
 
     @property
     def has_suspects(self) -> bool:

@@ -97,6 +97,7 @@ class Replacing:
         blame: What dead workers were at.
         repeating_at: When a worker last told that it repeats what another had made, and goes on,
             as `time.perf_counter` counts.
+        started: Workers that were started in place of others, for whatever reason.
     """
 
     def __init__(
@@ -113,6 +114,7 @@ class Replacing:
         self._task: Task | None = None
         self.blame = Blame(restarts)
         self.repeating_at = 0.0
+        self.started = 0
 
     def begin_epoch(
         self, message: BeginEpoch, dispatcher: Dispatcher, tasks: dict[int, Task]
@@ -270,6 +272,7 @@ class Replacing:
 
     def _launch(self, worker: int) -> Exception | None:
         """Starts a worker; returns why that could not be."""
+        self.started += 1
         try:
             self._crew.replace(worker, self._message, at_once=self._sharded)
         except Exception as error:

@@ -12,7 +12,7 @@ from enum import Enum
 
 PERIOD_S = 3600.0
 _WORKERS_A_BATCH = 2
-_STARTS_IN_A_ROW = 3
+_STARTS_IN_A_ROW = 10
 
 
 class Restarts:
@@ -52,7 +52,7 @@ class Verdict(Enum):
     """Why a dead worker is not replaced."""
 
     BATCH = "this batch has ended two workers"
-    START = "three workers in a row ended before they had come up"
+    START = "ten workers in a row ended before they had come up"
     SPENT = "max_restarts"
 
 

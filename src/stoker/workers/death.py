@@ -13,6 +13,8 @@ from multiprocessing import process as multiprocessing_process
 from multiprocessing.connection import wait
 from typing import Any, NamedTuple
 
+from stoker.workers.blackbox import BlackBox
+
 _KIB = 1 << 10
 _LOOK_S = 0.01
 
@@ -27,8 +29,8 @@ class Died(NamedTuple):
         stack: The Python stack that it left when a fatal signal ended it; empty if none.
         noted: The batch, and the position in it, that it was told to note; None if none.
         why: Why it was ended, where that was done here; else empty.
-        asked: Whether somebody wanted it ended.
         could_note: Whether it had something to note in.
+        asked: Whether somebody wanted it ended.
     """
 
     pid: int | None
@@ -37,8 +39,22 @@ class Died(NamedTuple):
     stack: str = ""
     noted: tuple[int, int] | None = None
     why: str = ""
-    asked: bool = False
     could_note: bool = False
+    asked: bool = False
+
+
+def died_as(process: Any, box: BlackBox, known_bytes: int | None, why: str, *, asked: bool) -> Died:
+    """What a worker that has ended has left."""
+    return Died(
+        process.pid,
+        process.exitcode,
+        known_bytes,
+        box.stack(),
+        box.noted(),
+        why,
+        could_note=box.is_there,
+        asked=asked,
+    )
 
 
 def await_end(process: Any, within_s: float) -> tuple[bool, int | None]:

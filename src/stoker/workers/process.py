@@ -40,7 +40,7 @@ from stoker.order.epoch import Task
 from stoker.transport.arena import LentSlots, Shipment
 from stoker.transport.pipes import bound_waiting, never_wait
 from stoker.workers.blackbox import BlackBox
-from stoker.workers.death import Died, await_end, has_ended, peak_bytes
+from stoker.workers.death import Died, await_end, died_as, has_ended, peak_bytes
 from stoker.workers.etiquette import look_around
 from stoker.workers.forking import safe_context
 from stoker.workers.job import Job, run
@@ -397,17 +397,9 @@ class ProcessPool:
         if member.leaving:
             self._reap(worker)
             return events
-        box, process = self.boxes[worker], member.process
-        self.deaths[worker] = died = Died(
-            process.pid,
-            process.exitcode,
-            peak or seen or member.peak_bytes,
-            box.stack(),
-            box.noted(),
-            why,
-            asked,
-            box.is_there,
-        )
+        known = peak or seen or member.peak_bytes
+        died = died_as(member.process, self.boxes[worker], known, why, asked=asked)
+        self.deaths[worker] = died
         return [*events, (worker, died)]
 
     def kill(self, worker: int, why: str) -> list[tuple[int, Any]]:
