@@ -43,6 +43,14 @@ def test_a_loader_in_a_daemonic_process_has_workers(method: str) -> None:
     theirs.close()
 
 
+@pytest.mark.skipif(os.name != "posix", reason="there is no fork server")
+def test_a_copy_has_a_fork_server_of_its_own() -> None:
+    """Its original's, which was started before, is none that it could ask after."""
+    assert len(list(loader(Plain(8, (1,)), "forkserver", 1, batch_size=2))) == 4
+    test_a_loader_in_a_daemonic_process_has_workers("forkserver")
+    assert len(list(loader(Plain(8, (1,)), "forkserver", 1, batch_size=2))) == 4
+
+
 def _wait_with_workers(connection: Any) -> None:
     iterator = iter(loader(Plain(8), "fork"))
     next(iterator)

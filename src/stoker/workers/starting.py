@@ -23,6 +23,8 @@ from multiprocessing import process as multiprocessing_process
 from multiprocessing import resource_tracker
 from typing import Any
 
+import psutil
+
 from stoker.workers.etiquette import quiet_fork
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -50,6 +52,7 @@ def _interrupts_held_back(context: Any) -> Iterator[None]:
     if context.get_start_method() == "forkserver":
         from multiprocessing import forkserver  # not on every system
 
+        _forget_another_process(forkserver._forkserver)
         forkserver.ensure_running()
     elif context.get_start_method() == "spawn":
         resource_tracker.ensure_running()
@@ -58,6 +61,18 @@ def _interrupts_held_back(context: Any) -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
+def _forget_another_process(server: Any) -> None:
+    """A forked copy has its original's fork server in mind, and would fail to ask after it."""
+    pid = server._forkserver_pid
+    if pid is None:
+        return
+    with contextlib.suppress(psutil.NoSuchProcess):
+        if psutil.Process(pid).ppid() == os.getpid():
+            return
+    os.close(server._forkserver_alive_fd)  # The server lives for as long as its owner's is open.
+    server._forkserver_pid = server._forkserver_address = server._forkserver_alive_fd = None
 
 
 def _config() -> dict[str, Any]:
