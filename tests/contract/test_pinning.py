@@ -137,7 +137,7 @@ def test_a_samples_error_passes_the_thread(accelerator: Accelerator) -> None:
 
 def test_a_batch_that_cannot_be_rebuilt_is_an_error(accelerator: Accelerator) -> None:
     iterator = iter(loader(Tabled(2, Unloadable), "fork", batch_size=None, pin_memory=True))
-    with pytest.raises(TransportError, match="Unloadable .ArithmeticError: cannot be rebuilt"):
+    with pytest.raises(TransportError, match=r"Unloadable .ArithmeticError: cannot be rebuilt"):
         next(iterator)
     del iterator
 
