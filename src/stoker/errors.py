@@ -7,6 +7,7 @@ same place, so that programs which catch torch's exceptions keep working.
 from __future__ import annotations
 
 import pickle
+from typing import Any
 
 
 class StokerError(Exception):
@@ -47,6 +48,10 @@ class ArgumentError(StokerError, ValueError):
     """An argument that can never work, found in the constructor."""
 
 
+class ArgumentTypeError(StokerError, TypeError):
+    """An argument of a type that can never work, found in the constructor."""
+
+
 class WorkerDied(StokerError, RuntimeError):
     """A worker process ended without being asked to.
 
@@ -56,16 +61,58 @@ class WorkerDied(StokerError, RuntimeError):
             None when it could not be learnt.
         batch: Number of the batch in the epoch that it was making; None when idle.
         indices: The sample indices of that batch; None when idle or for an iterable dataset.
+        position: Where in the batch the sample is that was being read; known of a batch at
+            which a worker had died before, else None.
+        sample: The index of that sample; None when not known.
+        peak_bytes: The most memory that the worker had at once; None when not known.
+        stack: The Python stack of the worker, where a fatal signal ended it; else empty.
+        oom_kills: Processes of the control group that were killed for lack of memory, before
+            and after; None where the system does not tell.
+        shared_free_bytes: What was free in /dev/shm afterwards; None when there is none.
     """
 
     pid: int | None = None
     exitcode: int | None = None
     batch: int | None = None
     indices: object = None
+    position: int | None = None
+    sample: object = None
+    peak_bytes: int | None = None
+    stack: str = ""
+    oom_kills: tuple[int | None, int | None] = (None, None)
+    shared_free_bytes: int | None = None
+
+
+class TooManyErrors(StokerError, RuntimeError):
+    """More samples could not be read than ``on_error`` and ``max_errors`` let pass.
+
+    Attributes:
+        errors: How many there were.
+    """
+
+    errors: int = 0
+
+
+class StreamEnded(StokerError, RuntimeError):
+    """An error has ended the iterator of an iterable data set, so ``on_error`` can't go on."""
+
+
+class ForkUnsafe(StokerError, RuntimeError):
+    """Workers that are copies of this process could not use what they need."""
 
 
 class WaitTimeout(StokerError, RuntimeError, TimeoutError):
-    """No batch came within ``timeout`` seconds."""
+    """No batch came within ``timeout`` seconds.
+
+    Attributes:
+        batch: Number in the epoch of the batch that was waited for; None where any would do.
+        workers: What each worker that held a batch was at, those first that were waited for:
+            with ``worker`` (its number), ``pid``, ``batch``, ``indices``, ``for_s``,
+            ``condition`` ("slow", "stuck" ...) and ``stack``.
+    """
+
+    batch: int | None = None
+    workers: tuple[Any, ...] = ()
 
 
 class IteratorStopped(StokerError, RuntimeError):
@@ -112,10 +159,6 @@ class RaisedInWorker(Exception):
 
 class TargetError(StokerError):
     """What ``stoker tune`` was pointed at is not a loader that can be measured."""
-
-
-class TrialError(StokerError):
-    """A trial of ``stoker tune`` ended without a measurement."""
 
 
 class ProgramError(StokerError):

@@ -1,7 +1,11 @@
-"""A worker that dies is an error within a second, which names signal, worker and batch."""
+"""What is told of a worker that dies: signal, worker, batch, sample, stack; within a second.
+
+Most of these ask for no replacement, as in torch. `test_replaying` has those that are replaced.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
 import os
 import signal
@@ -15,12 +19,19 @@ import torch
 
 import stoker
 from stoker.errors import WorkerDied
-from tests.contract.methods import every_process, loader, many_workers
+from tests.contract.methods import every_process, many_workers
+from tests.contract.methods import loader as replacing_loader
 from tests.datasets import Gated, Plain
+from tests.faults.killing import Gate
 from tests.faults.scripts import are_gone
 
 FORK = multiprocessing.get_context("fork")
 WITHIN_S = 1.0
+
+
+def loader(dataset: Any, method: str, num_workers: int = 2, **options: Any) -> Any:
+    """One that replaces nobody."""
+    return replacing_loader(dataset, method, num_workers, max_restarts=0, **options)
 
 
 class Dying(Plain):
@@ -282,3 +293,156 @@ def test_a_time_out_does_not_count_the_consumers_own_time() -> None:
     next(iterator)
     time.sleep(0.6)
     assert len(list(iterator)) == 7
+
+
+def by_stack_overflow() -> None:
+    """The C stack, not Python's: the limit is lifted."""
+    sys.setrecursionlimit(1 << 30)
+    ctypes.CDLL(None).memset(0, 1, 1)
+
+
+class Deep(Dying):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return self.the_sample(index)
+
+    def the_sample(self, index: int) -> torch.Tensor:
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("num_workers", [1, 3])
+@many_workers
+def test_the_batch_that_ends_two_workers_is_the_error(num_workers: int) -> None:
+    """The second was careful: the sample it was at is known, and its Python stack."""
+    made = replacing_loader(Deep(100, 38, by_stack_overflow), "fork", num_workers, batch_size=4)
+    iterator, seen = iter(made), []
+    with pytest.raises(WorkerDied) as caught:
+        seen.extend(int(batch[0, 0]) for batch in iterator)
+    error, text = caught.value, str(caught.value)
+    assert (error.batch, error.indices) == (9, [36, 37, 38, 39])
+    assert (error.sample, error.position) == (38, 2)
+    assert error.exitcode == -signal.SIGSEGV
+    assert "the_sample" in error.stack
+    assert error.peak_bytes is not None
+    assert error.peak_bytes > 20 << 20
+    assert error.shared_free_bytes is None or error.shared_free_bytes > 0
+    assert error.oom_kills[0] == error.oom_kills[1]
+    for part in (
+        "this batch has ended two workers",
+        "SIGSEGV (11)",
+        "at sample index 38, position 2 of the batch",
+        "likely cause: a fault in a compiled library",
+        "its Python stack:",
+        "of memory at its peak",
+    ):
+        assert part in text
+    assert seen == list(range(0, 36, 4))
+    assert made.statistics().replaced == 1
+    pids = [process.pid for process in multiprocessing.active_children()]
+    assert are_gone([pid for pid in pids if pid is not None], WITHIN_S)
+    del iterator
+
+
+def test_a_batch_that_kills_while_it_is_collated_tells_so() -> None:
+    def collate(samples: list[Any]) -> Any:
+        if int(samples[0][0]) == 8:
+            by_kill()
+        return samples
+
+    with pytest.raises(WorkerDied, match="in collate_fn") as caught:
+        list(replacing_loader(Plain(40), "fork", 2, batch_size=4, collate_fn=collate))
+    assert (caught.value.batch, caught.value.sample) == (2, None)
+
+
+def test_workers_that_never_come_up_are_an_error_and_not_started_for_ever() -> None:
+    starts = FORK.Semaphore(0)
+
+    def init(worker: int) -> None:
+        starts.release()
+        by_kill()
+
+    options = {"worker_init_fn": init, "max_restarts": 1000}
+    with pytest.raises(WorkerDied, match="ten workers in a row ended before"):
+        list(replacing_loader(Plain(40), "fork", 2, **options))
+    count = 0
+    while starts.acquire(block=False):
+        count += 1
+    assert 10 <= count <= 12
+
+
+@pytest.mark.parametrize("limit", [0, 1, 2])
+def test_no_more_are_replaced_than_may_be(limit: int) -> None:
+    """Epochs share the limit; each dies at a batch of its own."""
+
+    class DiesAtEach(Plain):
+        def __getitem__(self, index: int) -> torch.Tensor:
+            if index % 8 == 0 and deaths.acquire(block=False):
+                by_kill()
+            return super().__getitem__(index)
+
+    deaths = FORK.Semaphore(0)
+    made = replacing_loader(DiesAtEach(16), "fork", 2, max_restarts=limit)
+    for _ in range(limit):
+        deaths.release()
+        assert [int(batch[0, 0]) for batch in made] == list(range(16))
+    deaths.release()
+    with pytest.raises(WorkerDied) as caught:
+        list(made)
+    assert ("are used up" in str(caught.value)) == (limit > 0)
+    assert made.statistics().replaced == limit
+
+
+def test_a_changed_data_set_is_not_read_by_a_replacement() -> None:
+    """Persistent workers have it as it was; another would have it as it is now."""
+    dataset = Dying(40, -1, by_kill)
+    made = replacing_loader(dataset, "fork", 2, persistent_workers=True)
+    assert len(list(made)) == 40
+    dataset.shape = (5,)
+    os.kill(made._iterator._workers[0].pid, signal.SIGKILL)
+    made._iterator._workers[0].join(5)
+    with pytest.raises(WorkerDied, match="has been changed in the main process"):
+        list(made)
+    del made
+
+
+def test_a_replacement_that_cannot_be_started_is_an_error_where_nobody_else_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for workers, works in ((2, True), (1, False)):
+        gate = Gate()
+        made = replacing_loader(Gated(40, 6, gate), "fork", workers, prefetch_factor=2)
+        iterator = iter(made)
+        seen = [int(next(iterator)[0, 0]) for _ in range(3)]
+        with monkeypatch.context() as patch:
+            patch.setattr(FORK.Process, "_Popen", staticmethod(_no_process))
+            os.kill(iterator._workers[0].pid, signal.SIGKILL)
+            iterator._workers[0].join(5)
+            gate.set()
+            if works:
+                seen += [int(batch[0, 0]) for batch in iterator]
+                assert seen == list(range(40))
+            else:
+                with pytest.raises(WorkerDied, match="another could not be started") as caught:
+                    list(iterator)
+                assert isinstance(caught.value.__cause__, BlockingIOError)
+        del iterator, made
+
+
+def _no_process(process: Any) -> Any:
+    raise BlockingIOError(11, "Resource temporarily unavailable")
+
+
+def test_a_worker_that_closes_its_pipe_and_lives_is_replaced() -> None:
+    once = FORK.Semaphore(1)
+
+    class Closes(Plain):
+        def __getitem__(self, index: int) -> torch.Tensor:
+            if index == 9 and once.acquire(block=False):
+                os.closerange(3, 256)
+                time.sleep(60)
+            return super().__getitem__(index)
+
+    made = replacing_loader(Closes(24), "fork", 2)
+    started = time.monotonic()
+    assert [int(batch[0, 0]) for batch in made] == list(range(24))
+    assert time.monotonic() - started < 20
+    assert made.statistics().replaced == 1

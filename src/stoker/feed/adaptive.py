@@ -28,11 +28,13 @@ from stoker.feed.crew import Crew
 from stoker.feed.feed import Feed
 from stoker.feed.meter import Meter
 from stoker.feed.window import Window
+from stoker.order.broken import Damage
 from stoker.order.epoch import EpochPlan, Task
 from stoker.transport.arena import check_size
 from stoker.transport.layout import Packing, size_bytes
 from stoker.workers.making import MapMaker
 from stoker.workers.messages import BeginEpoch
+from stoker.workers.tolerance import LEFT_OUT
 from stoker.workers.unpicklable import why_not
 
 _LOOK_AGAIN_S = 0.01
@@ -101,6 +103,8 @@ class Epoch:
 
 def _make_and_finish(epoch: Epoch, task: Task) -> Any:
     batch = epoch.maker.make(task)
+    if batch is LEFT_OUT:
+        return batch
     if epoch.batch_limit_bytes is not None:
         check_size(size_bytes(batch), epoch.batch_limit_bytes)
     return epoch.pin(batch) if epoch.pin else batch
@@ -137,6 +141,7 @@ class AdaptiveFeed:
         self._starting: tuple[float, int] | None = None
         self._epoch = -1
         self._unclocked = 0
+        self._restarted = 0
         self.workers = 0
 
     @property
@@ -155,8 +160,6 @@ class AdaptiveFeed:
         plain = epoch.batch_limit_bytes is None and epoch.pin is None
         finished = functools.partial(_make_and_finish, epoch)
         self._make: Callable[[Task], Any] = epoch.maker.make if plain else finished
-        if self._feed is not None and self._feed.has_losses:
-            self._feed.close()
         if self._feed is not None and self._feed.closed:  # Not persistent, or after an error.
             self._feed = None
         if self._feed is not None:
@@ -167,20 +170,47 @@ class AdaptiveFeed:
 
     def next(self) -> Any:
         """The next batch; raises what `Feed.next` raises."""
-        feed = self._feed
-        if feed is not None and feed.crew.staying < self.workers:
-            feed.check()
-            self._grow(feed.crew)
-        if feed is not None and (self._governor.least or (feed.in_flight and not feed.is_stranded)):
-            batch = feed.next()
-        else:
-            batch = self._load(feed)
+        while (batch := self._next_or_none_left()) is LEFT_OUT:
+            self._delivered += 1
         self._delivered += 1
         if self._meter.left_at >= self._due:
             began = perf_counter()
             self._look(batch)
             self._meter.looked(began, perf_counter())
         return batch
+
+    def _next_or_none_left(self) -> Any:
+        feed = self._feed
+        if feed is not None and feed.crew.staying < self.workers:
+            feed.check()
+            self._grow(feed.crew)
+        if feed is None or not self._is_for_workers(feed):
+            return self._load(feed)
+        batch = feed.next()
+        if feed.restarted != self._restarted:
+            self._note_restarts(feed)
+        return batch
+
+    def _is_for_workers(self, feed: Feed) -> bool:
+        """Whether the next batch is to come from workers.
+
+        One at which a worker has died does in any case, and has one started for it where they
+        were all told to leave.
+        """
+        if feed.has_suspects and not feed.crew.staying:
+            feed.crew.resize(1, self._message)
+        elif feed.crew.staying > self.workers and not feed.has_suspects:
+            feed.crew.resize(self.workers, self._message)
+        ready = bool(feed.in_flight) and not feed.is_stranded
+        return bool(self._governor.least) or feed.has_suspects or ready
+
+    def _note_restarts(self, feed: Feed) -> None:
+        """A worker was started in the middle of the epoch, from what there was then."""
+        self._restarted = feed.restarted
+        self._meter.spoil_window()
+        self._mark = None
+        if self._now.likeness() != self.made_of:
+            self.made_of = None
 
     def _load(self, feed: Feed | None) -> Any:
         """Makes a batch in the main process."""
@@ -197,7 +227,11 @@ class AdaptiveFeed:
             batch = self._make_by_the_clock(task)
         if before is not None and before == self.made_of:
             self.made_of = self._now.likeness()  # What reading changes is no change of the user's.
-        meter.loaded(entered, perf_counter())
+        damage, left_out = self._now.maker.damage, batch is LEFT_OUT
+        if damage is not None:
+            meter.lost(task.number, damage, left_out=left_out)
+        told = meter.left_out if left_out else meter.loaded
+        told(entered, perf_counter())
         return batch
 
     def _take_over(self, feed: Feed) -> Task | None:
@@ -286,10 +320,11 @@ class AdaptiveFeed:
             return
         if self._feed is None:
             self._feed = self._now.new_feed()
+            self._restarted = 0
             # Weak, so that both are gone, with their descriptors, when nobody needs them.
             again = weakref.WeakMethod(self._second_try)
             if not self._governor.least:
-                self._feed.on_second_try = lambda task, name: _held(again)(task, name)
+                self._feed.opening.on_second_try = lambda *tried: _held(again)(*tried)
             self._feed.begin_epoch(self._now.plan, self._message, self._now.plan.upcoming)
         self._starting = None
         self.workers = workers
@@ -341,12 +376,13 @@ class AdaptiveFeed:
         self._suits_workers = True
         return True
 
-    def _second_try(self, task: Task, name: str) -> Any:
+    def _second_try(self, task: Task, name: str, unreadable: bool) -> tuple[Any, Damage | None]:
         """What a worker failed at first of all, or can't send, may need the main process."""
-        batch = self._make(task)
-        if self.workers:  # What else they had begun fails in the same way.
+        batch, damage = self._make(task), self._now.maker.damage
+        is_better = not (unreadable and damage is not None and damage.is_whole)
+        if self.workers and is_better:  # What else they had begun fails in the same way.
             self._rule_out(f"workers raise {name} where the main process does not")
-        return batch
+        return batch, damage
 
     def _rule_out(self, why: str) -> None:
         self._governor.refused(why)

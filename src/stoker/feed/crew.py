@@ -11,15 +11,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from stoker.feed.dispatch import Dispatcher
 from stoker.feed.meter import Meter
 from stoker.feed.pinning import Pinner
+from stoker.workers.death import Died
 from stoker.workers.messages import BeginEpoch, Made, Started
-from stoker.workers.process import Died, ProcessPool
+from stoker.workers.process import ProcessPool
 
 _SMOOTHING = 0.2
 
@@ -31,16 +31,23 @@ class Crewman:
     Attributes:
         starting: It has not said yet that it has come up.
         leaving: It was told to leave.
+        waits: It is given nothing before it has come up, since others can make it sooner.
         batches: How many it has made.
+        sound: Whether it has ever read a sample.
         service_s: How long it takes for a batch; None when not known yet.
         affinity: The CPUs it may run on; None when not known.
+        busy_since: When it could begin with what it is making, or was started, by
+            `time.perf_counter`.
     """
 
     starting: bool = True
     leaving: bool = False
+    waits: bool = False
     batches: int = 0
+    sound: bool = False
     service_s: float | None = None
     affinity: frozenset[int] | None = None
+    busy_since: float = field(default_factory=time.perf_counter)
 
 
 class Crew:
@@ -55,6 +62,7 @@ class Crew:
 
     Attributes:
         pool: As given.
+        patient: As given.
         pinner: What pins batches; None as long as there is nothing to pin.
         men: The workers by number.
         failed_start: What became of a worker that did not come up (when `patient`).
@@ -74,14 +82,14 @@ class Crew:
         self.failed_start: Died | None = None
         self._new_pinner = new_pinner
         self._meter = meter
-        self._patient = patient
+        self.patient = patient
         self._dispatcher: Dispatcher | None = None
 
     def serve(self, dispatcher: Dispatcher) -> None:
         """Another epoch: those who can take tasks join its dispatcher."""
         self._dispatcher = dispatcher
         for worker, man in self.men.items():
-            if not man.leaving and not (man.starting and self._patient):
+            if not man.leaving and not (man.starting and (self.patient or man.waits)):
                 dispatcher.join(worker)
         self.dismiss()
 
@@ -108,14 +116,12 @@ class Crew:
 
     def _start(self, count: int, first: BeginEpoch) -> None:
         began = time.perf_counter()
-        # A copy of this process must not find a lock that the pinning thread holds.
-        with self.pinner.paused() if self.pinner else nullcontext():
-            started = self.pool.add(count, first)
+        started = self.pool.add(count, first)
         for worker in started:
             self.men[worker] = Crewman()
         self._meter.peak_workers = max(self._meter.peak_workers, len(self.men))
         for worker in started:
-            if not self._patient and self._dispatcher is not None:
+            if not self.patient and self._dispatcher is not None:
                 self._dispatcher.join(worker)
         if self.pinner is None and self._new_pinner is not None:
             self.pinner = self._new_pinner(self.pool)
@@ -146,7 +152,7 @@ class Crew:
         man.starting = False
         if message.affinity is not None:
             man.affinity = frozenset(message.affinity)
-        if self._patient and not man.leaving and self._dispatcher is not None:
+        if (self.patient or man.waits) and not man.leaving and self._dispatcher is not None:
             self._dispatcher.join(worker)
 
     def has_made(self, worker: int, message: Made) -> None:
@@ -159,18 +165,31 @@ class Crew:
             seconds = man.service_s + _SMOOTHING * (seconds - man.service_s)
         man.service_s = seconds
         man.batches += 1
+        man.sound = man.sound or message.damage is None or not message.damage.is_whole
         size_bytes = message.shipment.size_bytes
         self._meter.made(message.seconds, message.cpu_s, message.starved_s, size_bytes)
 
-    def lost_while_starting(self, worker: int, death: Died) -> bool:
-        """Whether a worker that died is one nobody was waiting for; it is forgotten then."""
-        man = self.men.get(worker)
-        if not self._patient or man is None or not man.starting:
-            return False
+    def replace(self, worker: int, first: BeginEpoch, *, at_once: bool) -> None:
+        """Starts a worker in place of one that was buried, under its number.
+
+        Args:
+            worker: The number.
+            first: What it is told of the epoch.
+            at_once: Whether it has its tasks before it has come up; they lie in its pipe.
+
+        Raises:
+            Exception: What starting a process raises.
+        """
+        began = time.perf_counter()
+        self.pool.start([worker], first)
+        self.men[worker] = Crewman(waits=not at_once)
+        self._meter.totals.start_s += time.perf_counter() - began
+
+    def forget(self, worker: int, death: Died) -> None:
+        """A worker that nobody was waiting for has died while it was starting."""
         self.failed_start = death
         self.pool.bury(worker)
         del self.men[worker]
-        return True
 
     @property
     def staying(self) -> int:

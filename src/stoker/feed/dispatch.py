@@ -10,18 +10,18 @@ States of a batch::
            |  |                ^
            |  +- made -> pinning     |
            +-- shard_ended --> never was
-      <------------- put_back -------+
+      <---- lost ------ put_back ----+
 
 Guarantees (checked by `validate`)
     - Every number is delivered once, in order when that is asked for. It is assigned once,
-      and once more each time that it was put back.
+      and once more each time that it was put back, or lost with the worker that held it.
     - Batches running or ready never exceed the window, except while the consumer waits for
       one that is still being made, or has just waited: then free workers run ahead, up to
       another bound. They never exceed what memory allows.
     - Of a map-style data set any free worker makes the next batch, and workers may join and
       leave at any time: one that leaves makes what it holds, and gets no more. Of an iterable
       one, worker w makes numbers w, w + n, w + 2n ... until its iterator ends; the n workers
-      stay.
+      stay, and one that is lost has another in its place at once.
 """
 
 from __future__ import annotations
@@ -121,6 +121,24 @@ class Dispatcher:
         """A worker is given no more batches; it makes those that it holds."""
         self._serving.discard(worker)
 
+    def lost(self, worker: int) -> tuple[int, ...]:
+        """A worker has died: what it held is to be made again, before anything new.
+
+        It is given nothing until another joins under its number; of shards, the other has taken
+        its place already.
+
+        Returns:
+            The numbers that it held.
+        """
+        numbers = tuple(self._queues.pop(worker, ()))
+        if self.sharded:
+            self._queues[worker] = deque()
+            self._rounds[worker] = self._rounds.get(worker, 0) - len(numbers)
+        else:
+            self._serving.discard(worker)
+            self._again += numbers
+        return numbers
+
     def has_left(self, worker: int) -> bool:
         """Whether a worker that was told to leave has made all that it held."""
         return worker not in self._serving and not self._queues.get(worker)
@@ -155,6 +173,10 @@ class Dispatcher:
         made = [*self._pinning.values(), *self._ready.values()]
         return made.count(worker)
 
+    def is_pinned(self, number: int) -> bool:
+        """Whether a batch is made, and has still to be pinned."""
+        return number in self._pinning
+
     def is_pinning(self, worker: int) -> bool:
         """Whether a batch of a worker has still to be pinned."""
         return worker in self._pinning.values()
@@ -163,6 +185,10 @@ class Dispatcher:
         """Whether there is nothing left for a worker to make in this epoch."""
         no_more = worker in self._ended if self.sharded else self._exhausted and not self._again
         return no_more and not self._queues.get(worker)
+
+    def shard_is_over(self, worker: int) -> bool:
+        """Whether the iterator of a worker has ended, whatever the worker still holds."""
+        return self.sharded and worker in self._ended
 
     def next_assignment(
         self, *, waiting: bool, depths: Mapping[int, int], run_ahead: int, most: int
@@ -251,7 +277,7 @@ class Dispatcher:
 
     @property
     def is_stranded(self) -> bool:
-        """Whether the next batch was put back, and there is no worker to make it again."""
+        """Whether the next batch is to be made again, and there is no worker for it."""
         return self.in_order and not self._serving and self.head in self._again
 
     def put_back(self, number: int) -> None:
@@ -280,6 +306,11 @@ class Dispatcher:
         if self._pinning.pop(number, None) is None:
             self._queues[worker].remove(number)
         self._ready[number] = worker
+
+    def left_out(self, worker: int, number: int) -> None:
+        """A batch that a worker was making is given up; when its turn comes nobody gets it."""
+        self._queues[worker].remove(number)
+        self._ready[number] = -1
 
     def shard_ended(self, worker: int, number: int) -> None:
         """A worker's iterator had no batch `number`."""

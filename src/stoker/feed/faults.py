@@ -3,32 +3,78 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Sequence
+from textwrap import indent
+from typing import NamedTuple
 
-from stoker.errors import IteratorStopped, NotPicklable, TransportError, WaitTimeout, WorkerDied
+from stoker.errors import IteratorStopped, NotPicklable, TransportError, WaitTimeout
+from stoker.feed.plight import Plight, likely, seconds, told
 from stoker.order.epoch import Task
 from stoker.transport.fields import samples_at
 from stoker.transport.unbuilt import Unbuilt
-from stoker.workers.process import Died
 from stoker.workers.unpicklable import said, why_not
 
 
-def timed_out(timeout_s: float, number: int, making: Sequence[tuple[int, int, int]]) -> WaitTimeout:
+class WaitedFor(NamedTuple):
+    """The batch that is missing.
+
+    Attributes:
+        batch: Its number; None where any would do.
+        pinning: Whether it is made, and being copied to page-locked memory.
+    """
+
+    batch: int | None
+    pinning: bool = False
+
+    def __str__(self) -> str:
+        which = "any batch" if self.batch is None else f"batch {self.batch}"
+        return f"{which}, which is made and being copied (pin_memory)" if self.pinning else which
+
+
+def timed_out(
+    timeout_s: float, waited_for: WaitedFor, plights: Sequence[Plight], why: str = ""
+) -> WaitTimeout:
     """The error for a batch that did not come in time; begins with torch's words.
 
     Args:
         timeout_s: How long was waited.
-        number: The batch that is missing.
-        making: Of each worker that makes one: its number, its pid, the number of the batch.
+        waited_for: What is missing.
+        plights: What workers are at, those first that were waited for.
+        why: Why nothing else was done about it, as a clause.
     """
-    held = ", ".join(f"worker {worker} (pid {pid}) batch {batch}" for worker, pid, batch in making)
-    return WaitTimeout(
-        f"DataLoader timed out after {timeout_s} seconds",
-        doing=f"waiting for batch {number}, while these are being made: {held or 'none'}",
-        likely="a sample that takes longer than the time-out",
-        change="timeout=, or fewer samples a batch",
+    first = plights[0] if plights else None
+    error = WaitTimeout(
+        f"DataLoader timed out after {timeout_s} seconds{why and f'; {why}'}",
+        doing=f"waiting for {waited_for}\n{_workers(plights)}",
+        likely=likely(None if waited_for.pinning else first),
+        change="timeout=, or fewer samples a batch; on_timeout='retry' or 'skip' goes on",
     )
+    error.batch, error.workers = waited_for.batch, tuple(plights)
+    return error
+
+
+def late_batch(
+    waited_s: float, waited_for: WaitedFor, usual_s: float | None, plights: Sequence[Plight]
+) -> str:
+    """What is told while a batch does not come, though there is no time-out.
+
+    Args:
+        waited_s: How long was waited until now.
+        waited_for: What is missing.
+        usual_s: How long a batch takes, at most; None when not known yet.
+        plights: What workers are at, those first that are waited for.
+    """
+    usual = "none has been made yet" if usual_s is None else f"one takes up to {seconds(usual_s)}"
+    return (
+        f"waiting for {waited_for}, for {seconds(waited_s)} now; {usual}\n"
+        f"{_workers(plights)}\n"
+        f"  likely cause: {likely(None if waited_for.pinning or not plights else plights[0])}\n"
+        f"  to change it: timeout= ends such a wait, and on_timeout= says how"
+    )
+
+
+def _workers(plights: Sequence[Plight]) -> str:
+    return indent(told(plights), "    ") if plights else "    no worker holds a batch"
 
 
 def was_closed() -> IteratorStopped:
@@ -47,40 +93,6 @@ def in_a_copy(owner_pid: int) -> IteratorStopped:
         likely="os.fork(), or a process started by fork, after iter(loader)",
         change="iter(loader) in the new process makes an iterator of its own",
     )
-
-
-def worker_died(
-    death: Died, task: Task | None, sharded: bool, *, starting: bool = False
-) -> WorkerDied:
-    """The error for a dead worker; begins with torch's words for it."""
-    code = death.exitcode
-    if code is not None and code < 0:
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:
-            name = "unknown"
-        how = f"killed by signal {name} ({-code})"
-    else:
-        how = f"exit code {code}"
-    doing = "waiting for work"
-    if task is not None:
-        doing = (
-            f"starting, or making batch {task.number}"
-            if starting
-            else f"making batch {task.number}"
-        )
-        if not sharded:
-            doing += f", sample indices {task.index!r}"
-    error = WorkerDied(
-        f"DataLoader worker (pid(s) {death.pid}) exited unexpectedly: {how}",
-        doing=doing,
-        likely=_LIKELY.get(code or 0, "code that ends the process, in the data set or a library"),
-        change="num_workers=0 shows the fault in the main process",
-    )
-    error.pid, error.exitcode = death.pid, code
-    if task is not None:
-        error.batch, error.indices = task.number, None if sharded else task.index
-    return error
 
 
 def cannot_be_built(broken: Unbuilt, task: Task | None, sharded: bool) -> TransportError:
@@ -114,12 +126,3 @@ def indices_not_sent(task: Task, why: Exception) -> NotPicklable:
     )
     error.__cause__ = why
     return error
-
-
-_LIKELY = {
-    -9: "the system ran out of memory and killed it (its log tells), or somebody did",
-    -7: "a file that shrank while it was mapped, or a full disk or shared memory behind it",
-    -11: "a fault in a compiled library that the data set uses",
-    -6: "a compiled library that the data set uses gave up",
-    -15: "somebody, or the system's manager, asked the process to end",
-}

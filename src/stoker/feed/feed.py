@@ -6,8 +6,9 @@ are pinned. While the consumer is away, workers go on with what they were sent.
 Guarantees
     - An error of the data set, the collate function or the sampler is raised in place of the
       batch it belongs to, after the batches before it.
-    - A worker that died while there was still something to make is an error within a
-      second. After that, or a time-out, or Ctrl-C inside `next`, the workers are stopped.
+    - A worker that died while there was still something to make is replaced, and its batches
+      are made again; or it is an error within a second, see `replacing`. After that, or a
+      time-out, or Ctrl-C inside `next`, the workers are stopped.
     - Answers that belong to an earlier epoch (the consumer left in its middle) are dropped.
 """
 
@@ -18,35 +19,30 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from stoker.errors import NotPicklable, WaitTimeout
+from stoker.feed.allotting import allotted
 from stoker.feed.crew import Crew
 from stoker.feed.dispatch import BURST_S, Dispatcher, nap_s, queue_depth
-from stoker.feed.faults import (
-    cannot_be_built,
-    in_a_copy,
-    indices_not_sent,
-    timed_out,
-    was_closed,
-    worker_died,
-)
+from stoker.feed.faults import in_a_copy, indices_not_sent, was_closed
 from stoker.feed.meter import Meter
+from stoker.feed.opening import Opening
 from stoker.feed.pinning import Pinned
+from stoker.feed.replacing import Opened, Raises, Replacing
+from stoker.feed.restarts import Restarts
 from stoker.feed.room import Room
+from stoker.feed.vigil import Scene, Vigil
 from stoker.order.epoch import EpochPlan, Task
-from stoker.transport.unbuilt import Unbuilt
+from stoker.workers.death import Died
 from stoker.workers.hearing import hear
-from stoker.workers.messages import BeginEpoch, Failed, Made, ShardEnded, Started, Told
-from stoker.workers.process import Died
-
-
-class _Raises:
-    """Stands for a batch that could not be made; re-raised like torch's ExceptionWrapper."""
-
-    def __init__(self, error: BaseException) -> None:
-        self._error = error
-
-    def reraise(self) -> None:
-        raise self._error
+from stoker.workers.messages import (
+    BeginEpoch,
+    Made,
+    Repeated,
+    Repeating,
+    ShardEnded,
+    Started,
+    Told,
+)
+from stoker.workers.tolerance import LEFT_OUT
 
 
 class Feed:
@@ -57,15 +53,17 @@ class Feed:
         prefetch: Batches in advance per worker.
         in_order: Whether batches come by number.
         sharded: Whether the data set is iterable.
-        timeout_s: How long `next` may wait for a batch; 0 means for ever.
+        vigil: What is done about a batch that does not come.
         meter: Takes note of what happens.
         room: How many bytes batches in flight may take.
+        restarts: How many workers that died may be replaced.
+        likeness: Tells what workers that are started now are made from; None where it does not
+            matter whether that has changed.
 
     Attributes:
         crew: The workers.
         closed: Whether the workers have been stopped.
-        on_second_try: Called with a task and the name of an error: the first answer of a worker,
-            or a batch that can't be sent. Makes the batch in another way, or raises.
+        opening: Makes batches of answers.
     """
 
     def __init__(
@@ -75,20 +73,24 @@ class Feed:
         prefetch: int,
         in_order: bool,
         sharded: bool,
-        timeout_s: float,
+        vigil: Vigil,
         meter: Meter,
         room: Room,
+        restarts: Restarts,
+        likeness: Callable[[], Any] | None = None,
     ) -> None:
         self.crew = crew
         self._pool = crew.pool
         self._prefetch = prefetch
         self._in_order = in_order
         self._sharded = sharded
-        self._timeout_s = timeout_s
+        self._vigil = vigil
         self._meter = meter
         self._room = room
+        made_of = likeness if restarts.limit or vigil.replaces else None
+        self._replacing = Replacing(crew, restarts, sharded=sharded, likeness=made_of)
+        self.opening = Opening(crew, room, sharded=sharded)
         self.closed = False
-        self.on_second_try: Callable[[Task, str], Any] | None = None
         self._owner_pid = os.getpid()
         self._epoch = -1
         self._waited_at = -BURST_S
@@ -103,13 +105,14 @@ class Feed:
             plan: Its batches.
             message: What workers were, or are to be, told of it.
             first: The number of the first batch that is to be made here.
+
+        Raises:
+            WorkerDied: A worker has died since, and may not be replaced.
         """
-        for death in self._pool.deaths.values():  # It had no work left when it died.
-            self.close()
-            raise worker_died(death, None, self._sharded)
         if self._epoch >= 0:
             self._pool.begin_epoch(message)
         self._drop_all()
+        self._vigil.begin_epoch()
         self._epoch = message.epoch
         self._plan = plan
         self._waited_at = -BURST_S
@@ -119,6 +122,11 @@ class Feed:
         )
         if first:
             self._dispatcher.skip(first - 1)
+        try:
+            self._replacing.begin_epoch(message, self._dispatcher, self._tasks)
+        except BaseException:
+            self.close()
+            raise
         self.crew.serve(self._dispatcher)
         self._assign()
 
@@ -148,9 +156,14 @@ class Feed:
         return self._dispatcher.assigned_so_far
 
     @property
-    def has_losses(self) -> bool:
-        """Whether a worker died that had nothing to do."""
-        return bool(self._pool.deaths)
+    def restarted(self) -> int:
+        """How many workers were started in place of others so far."""
+        return self._replacing.started
+
+    @property
+    def has_suspects(self) -> bool:
+        """Whether a batch is to be made at which a worker has died: in a worker, and not here."""
+        return self._replacing.blame.suspects
 
     def check(self) -> None:
         """Raises `IteratorStopped` in a forked copy, and after the workers were stopped."""
@@ -188,12 +201,13 @@ class Feed:
         return task
 
     def next(self) -> Any:
-        """The next batch.
+        """The next batch; `LEFT_OUT` in place of one that nobody is to get.
 
         Raises:
             StopIteration: The epoch is over.
-            WorkerDied: A worker is dead.
+            WorkerDied: A worker is dead and may not be replaced.
             WaitTimeout: Nothing came in time.
+            TooManyErrors: More samples could not be read than may be let pass.
             Exception: What the data set, collate function or sampler raised for this batch.
         """
         entered = time.perf_counter()
@@ -208,9 +222,12 @@ class Feed:
             raise
         answer = self._answers.pop(number)
         self._dispatcher.delivered(number)
-        batch = self._open(answer, self._tasks.pop(number, None))
+        batch = self.opening.open(answer, self._tasks.pop(number, None))
+        if self.opening.reported and (damage := self.opening.reported.take(number)):
+            self._meter.lost(number, damage, left_out=batch is LEFT_OUT)
         self._assign()
-        self._meter.delivered(entered, time.perf_counter(), self._waited_s)
+        told = self._meter.left_out if batch is LEFT_OUT else self._meter.delivered
+        told(entered, time.perf_counter(), self._waited_s)
         return batch
 
     def _wait_for_batch(self, entered: float) -> int:
@@ -220,20 +237,29 @@ class Feed:
             raise StopIteration if self._dispatcher.done() else was_closed()
         self._waited_s = 0.0
         self._look()
-        deadline = entered + self._timeout_s if self._timeout_s > 0 else None
+        look_at = entered + self._vigil.first_look_s
         while (number := self._next_ready()) is None:
             began = time.perf_counter()
-            left_s = None if deadline is None else deadline - began
-            if left_s is not None and left_s <= 0:
-                raise self._timed_out()
+            if began >= look_at:
+                events = self._pool.wait(0)
+                self._handle(events)
+                if not events:
+                    look_at = self._overdue(entered)
+                continue
             out_of_turn = bool(self._answers)
             time.sleep(nap_s(self._held()))
-            self._handle(self._pool.wait(left_s))
+            self._handle(self._pool.wait(look_at - began))
             slept_s = time.perf_counter() - began
             self._waited_s += slept_s
             if out_of_turn:
                 self._meter.totals.order_s += slept_s
         return number
+
+    def _overdue(self, asked: float) -> float:
+        """Has something done about a batch that does not come; returns when to look again."""
+        scene = Scene(self.crew, self._dispatcher, self._tasks, self.replace)
+        # What a worker makes a second time takes its time.
+        return self._vigil.overdue(max(asked, self._replacing.repeating_at), scene)
 
     def _next_ready(self) -> int | None:
         """The number to hand out now; None while something is under way that is waited for.
@@ -255,6 +281,8 @@ class Feed:
         fault, self._fault = self._fault, None
         if fault is not None:
             raise fault
+        for worker, death in list(self._pool.deaths.items()):
+            self._handle_death(worker, death)
         self._handle(self._pool.wait(0))
 
     def _look_for_nobody(self) -> None:
@@ -263,30 +291,6 @@ class Feed:
             self._handle(self._pool.wait(0))
         except Exception as error:
             self._fault = self._fault or error
-
-    def _open(self, answer: Any, task: Task | None) -> Any:
-        try:
-            if isinstance(answer, tuple):
-                worker, message = answer
-                return self._open_of_worker(worker, message, task)
-            if hasattr(answer, "reraise"):
-                answer.reraise()
-            return answer.batch
-        except Unbuilt as broken:
-            if self.on_second_try and task:
-                return self.on_second_try(task, "batches that can't be built again")
-            raise cannot_be_built(broken, task, self._sharded) from broken.__cause__
-
-    def _open_of_worker(self, worker: int, message: Any, task: Task | None) -> Any:
-        if isinstance(message, Failed):
-            man, error = self.crew.men.get(worker), message.error
-            unsent = error.name == NotPicklable.__name__
-            if self.on_second_try and task and (unsent or (man is not None and not man.batches)):
-                return self.on_second_try(task, error.name)
-            error.reraise()
-        self._room.learn(self._pool.largest_bytes)
-        copy = self._room.is_scarce and self._pool.lent >= self._room.lent_limit
-        return self._pool.open(worker, message.shipment, copy=copy)
 
     def _assign(self) -> None:
         """Sends workers all they may have now."""
@@ -305,7 +309,7 @@ class Feed:
         handfuls: dict[int, list[Task]] = {}
         while command := self._dispatcher.next_assignment(
             waiting=waiting,
-            depths=self._within_room(depths) if self._room.is_scarce else depths,
+            depths=self._allotted(depths) if self._room.is_scarce else depths,
             run_ahead=run_ahead,
             most=most,
         ):
@@ -328,34 +332,28 @@ class Feed:
         self._meter.note_peaks(self._dispatcher.in_flight, self._pool.slot_bytes)
 
     def _send(self, worker: int, tasks: list[Task]) -> None:
+        if self._dispatcher.running(worker)[0] == tasks[0].number:
+            self.crew.men[worker].busy_since = time.perf_counter()
         try:
             excess = self._pool.slot_count - self._room.slots if self._room.is_scarce else 0
-            self._pool.make(worker, self._epoch, tasks, excess)
+            self._pool.make(worker, self._epoch, tasks, excess, self._replacing.careful(tasks))
         except Exception as error:  # Indices that do not pickle.
             if len(tasks) > 1:  # Of which of them?
                 for task in tasks:
                     self._send(worker, [task])
                 return
             self._dispatcher.finished(worker, tasks[0].number)
-            self._answers[tasks[0].number] = _Raises(indices_not_sent(tasks[0], error))
+            self._answers[tasks[0].number] = Raises(indices_not_sent(tasks[0], error))
 
-    def _within_room(self, depths: dict[int, int]) -> dict[int, int]:
-        """How many batches each worker may hold so that no more slots are made than fit."""
-        dispatcher, pool = self._dispatcher, self._pool
-        more = self._fits_another_slot()
-        if not more and dispatcher.is_still:
-            turn = dispatcher.whose_turn()
-            if not any(pool.free_slots(worker) for worker in (depths if turn is None else [turn])):
-                # What others have is given back, and one batch at a time goes on in any case.
-                self._empty_slots()
-                more = True
-        return {
-            worker: min(depth, len(dispatcher.running(worker)) + max(more, pool.free_slots(worker)))
-            for worker, depth in depths.items()
-        }
-
-    def _fits_another_slot(self) -> bool:
-        return self._pool.slot_count + self._pool.slots_to_come < self._room.slots
+    def _allotted(self, depths: dict[int, int]) -> dict[int, int]:
+        opened = sum(type(answer) is Opened for answer in self._answers.values())
+        return allotted(
+            depths,
+            self._dispatcher,
+            self._pool,
+            self._room.slots - opened,
+            self._empty_slots,
+        )
 
     def _held(self) -> Iterator[tuple[int, float | None]]:
         for worker, man in self.crew.men.items():
@@ -370,7 +368,7 @@ class Feed:
                 return None
             return task._replace(number=number)
         except Exception as error:
-            self._answers[self._dispatcher.failed_to_plan()] = _Raises(error)
+            self._answers[self._dispatcher.failed_to_plan()] = Raises(error)
             return None
 
     def _handle(self, events: list[tuple[int, Any]]) -> None:
@@ -378,9 +376,12 @@ class Feed:
             if isinstance(message, Died):
                 self._handle_death(worker, message)
             elif isinstance(message, Started):
+                self._replacing.blame.came_up()
                 self.crew.came_up(worker, message)
             elif isinstance(message, Told):
                 hear(message)
+            elif isinstance(message, (Repeating, Repeated)):
+                self._replacing.repeats(worker, message)
             elif message is None:
                 self._handle_pinned()
             elif message.epoch != self._epoch:
@@ -391,9 +392,12 @@ class Feed:
             self.crew.dismiss()
 
     def _handle_answer(self, worker: int, message: Any) -> None:
+        self._replacing.answered(worker, message)
         if isinstance(message, ShardEnded):
             self._dispatcher.shard_ended(worker, message.number)
             return
+        self.crew.men[worker].busy_since = time.perf_counter()
+        self.opening.reported.note(message.number, getattr(message, "damage", None))
         if isinstance(message, Made):
             self.crew.has_made(worker, message)
             if self.crew.pinner is not None:
@@ -418,25 +422,38 @@ class Feed:
         for answer in self._answers.values():
             self._drop(answer)
         self._answers = {}
+        self.opening.reported.clear()
 
     def _handle_death(self, worker: int, death: Died) -> None:
-        man = self.crew.men.get(worker)
-        if self.crew.lost_while_starting(worker, death):
-            return
-        if self._dispatcher.has_ended(worker):
-            return
-        held = self._dispatcher.running(worker)
-        task = self._tasks.get(held[0]) if held else None
-        starting = man is not None and man.service_s is None
-        raise worker_died(death, task, self._sharded, starting=starting)
+        if not self._dispatcher.has_ended(worker):
+            self._replacing.lost(worker, death, self._answers)
 
-    def _timed_out(self) -> WaitTimeout:
-        making = [
-            (worker, self._pool.process(worker).pid, held[0])
-            for worker in self.crew.men
-            if (held := self._dispatcher.running(worker))
-        ]
-        return timed_out(self._timeout_s, self._dispatcher.head, making)
+    def replace(
+        self, worker: int, why: str, batch: int | None = None, *, leave_out: bool = False
+    ) -> bool:
+        """Kills a worker; another takes its place, and makes its batches again.
+
+        Args:
+            worker: Its number.
+            why: Why, as a clause.
+            batch: One that it is making; it may be done before it is killed.
+            leave_out: Whether nobody is to get that batch.
+
+        Returns:
+            Whether it had not made the batch.
+
+        Raises:
+            WorkerDied: Another would not make the same batches.
+        """
+        was_late = False
+        for event in self._pool.kill(worker, why):
+            if isinstance(event[1], Died) and batch in self._dispatcher.running(worker):
+                was_late = True
+                if leave_out:
+                    self._dispatcher.left_out(worker, batch)
+                    self._answers[batch] = LEFT_OUT
+            self._handle([event])
+        return was_late
 
     def rest(self) -> None:
         """Gives back the memory of slots that hold nothing; workers keep nothing but themselves."""
@@ -467,13 +484,10 @@ class Feed:
         self._look_for_nobody()
         for number, answer in list(self._answers.items()):
             made = isinstance(answer, tuple) and isinstance(answer[1], Made)
-            if made or type(answer) is Pinned:
+            if made or type(answer) in (Pinned, Opened):
                 self._drop(self._answers.pop(number))
                 self._dispatcher.put_back(number)
         self.rest()
-        for death in self._pool.deaths.values():  # It had nothing left to do; now it has.
-            if not self._dispatcher.has_ended(-1):
-                self._fault = self._fault or worker_died(death, None, self._sharded)
 
     def close(self) -> None:
         """Stops the workers, in less than a second. Batches handed out stay valid."""

@@ -31,17 +31,23 @@ from stoker.feed.crew import Crew
 from stoker.feed.feed import Feed
 from stoker.feed.meter import Meter
 from stoker.feed.pinning import Pinner
+from stoker.feed.restarts import Restarts
 from stoker.feed.room import Room
-from stoker.order.epoch import EpochPlan, PrivateSampling
+from stoker.feed.vigil import Vigil
+from stoker.host.interrupts import undisturbed
+from stoker.order.broken import Damage
+from stoker.order.epoch import EpochPlan, PrivateSampling, Task
 from stoker.order.keys import EpochKey
 from stoker.transport.arena import PrivateArena, check_size
 from stoker.transport.layout import size_bytes
 from stoker.transport.shm import kind_here
 from stoker.workers.collating import DefaultCollate, Stacking
 from stoker.workers.job import Job
+from stoker.workers.likeness import likeness
 from stoker.workers.making import Draws, Ended, IterableMaker, Maker, MapMaker
 from stoker.workers.messages import BeginEpoch
 from stoker.workers.process import ProcessPool
+from stoker.workers.tolerance import LEFT_OUT, OnError
 
 _LEAST_RECYCLED_BYTES = 1024 * 1024
 _KEPT_SLOTS = 16
@@ -70,23 +76,27 @@ class Setting:
         draws: What the loader knows about its data set.
         meter: Takes note of what happens.
         room: The memory for batches in flight.
+        restarts: How many workers that died may be replaced.
         generator: What the sampler draws from, where that is not a global one; or None.
         length: How many batches an epoch has; None when unknown.
         begun: Told of the plan of each epoch.
         tell: Lets the outside know how it goes; returns when to do so next, as
             `time.perf_counter` counts.
         lasting: Where each epoch has an iterator of its own and yet no seed; else None.
+        on_error: What is to become of samples that can't be read; None: their error is raised.
     """
 
     private_sampling: bool
     draws: Draws
     meter: Meter
     room: Room
+    restarts: Restarts
     generator: Any
     length: int | None
     begun: Callable[[EpochPlan], None]
     tell: Callable[[], float]
     lasting: Lasting | None = None
+    on_error: OnError | None = None
 
 
 class _Iterator(_BaseDataLoaderIter):
@@ -149,7 +159,7 @@ class _Iterator(_BaseDataLoaderIter):
         )
         plan.hold_first()
         self._setting.begun(plan)
-        self._leave = weakref.finalize(self, plan.leave)
+        self._leave = weakref.finalize(self, undisturbed, plan.leave)
         self._leave.atexit = False
         self._plan = plan
         return plan
@@ -168,6 +178,7 @@ class _Iterator(_BaseDataLoaderIter):
             collate=self._collate_here(),
             key=self._key,
             draws=self._setting.draws,
+            on_error=self._setting.on_error,
         )
 
     def _iterable_maker(self) -> IterableMaker:
@@ -178,6 +189,7 @@ class _Iterator(_BaseDataLoaderIter):
             drop_last=self._drop_last,
             key=self._key,
             shard=0,
+            on_error=self._setting.on_error,
         )
 
     def _new_job(self, loader: Any) -> Job:
@@ -199,6 +211,7 @@ class _Iterator(_BaseDataLoaderIter):
             segments=kind_here(),
             draws=self._setting.draws,
             batch_limit_bytes=self._setting.room.batch_limit_bytes,
+            on_error=self._setting.on_error,
         )
 
     def _begin_message(self) -> BeginEpoch:
@@ -226,7 +239,43 @@ class _Iterator(_BaseDataLoaderIter):
         raise AssertionError("a subclass makes the batches")
 
 
-class InlineIterator(_Iterator):
+class MadeHere(_Iterator):
+    """What iterators share that make batches in the main process."""
+
+    def _made(self, task: Task) -> tuple[Any, Damage | None]:
+        """A batch, or `LEFT_OUT`, and what is broken in it; raises `Ended`."""
+        raise NotImplementedError
+
+    def _next_data(self) -> Any:
+        while (data := self._next_or_none_left()) is LEFT_OUT:
+            pass
+        return data
+
+    def _next_or_none_left(self) -> Any:
+        meter, entered = self._setting.meter, perf_counter()
+        meter.entered(entered)
+        task = self._plan.next()
+        if task is None:
+            raise StopIteration
+        try:
+            data, damage = self._made(task)
+        except Ended:
+            raise StopIteration from None
+        if damage is not None:
+            meter.lost(task.number, damage, left_out=data is LEFT_OUT)
+            if data is LEFT_OUT:
+                meter.left_out(entered, perf_counter())
+                return data
+        limit_bytes = self._setting.room.batch_limit_bytes
+        if limit_bytes is not None:
+            check_size(size_bytes(data), limit_bytes)
+        if self._pin_memory:
+            data = pin_memory(data, self._pin_memory_device)
+        meter.loaded(entered, perf_counter())
+        return data
+
+
+class InlineIterator(MadeHere):
     """Makes batches in the main process (``num_workers=0``)."""
 
     def __init__(self, loader: Any, setting: Setting) -> None:
@@ -238,26 +287,10 @@ class InlineIterator(_Iterator):
             apply_sharding(self._dataset, self._world_size, self._rank)
         self._new_plan()
         self._maker: Maker = self._iterable_maker() if self._iterable else self._map_maker()
-        self._meter = setting.meter
-        self._meter.begin_epoch()
-        self._batch_limit_bytes = setting.room.batch_limit_bytes
+        setting.meter.begin_epoch()
 
-    def _next_data(self) -> Any:
-        entered = perf_counter()
-        self._meter.entered(entered)
-        task = self._plan.next()
-        if task is None:
-            raise StopIteration
-        try:
-            data = self._maker.make(task)
-        except Ended:
-            raise StopIteration from None
-        if self._batch_limit_bytes is not None:
-            check_size(size_bytes(data), self._batch_limit_bytes)
-        if self._pin_memory:
-            data = pin_memory(data, self._pin_memory_device)
-        self._meter.loaded(entered, perf_counter())
-        return data
+    def _made(self, task: Task) -> tuple[Any, Damage | None]:
+        return self._maker.make(task), self._maker.damage
 
 
 class _WithWorkers(_Iterator):
@@ -275,7 +308,9 @@ class _WithWorkers(_Iterator):
         context = loader.multiprocessing_context or torch.multiprocessing
         device, pinned = self._pin_memory_device, self._pin_memory
         prefetch, in_order, sharded = self._prefetch_factor, self._in_order, self._iterable
-        timeout_s = self._timeout
+        timeout_s, on_timeout = self._timeout, loader.on_timeout
+        restarts = self._setting.restarts
+        made_of = functools.partial(likeness, job.dataset, job.collate_fn, job.worker_init_fn)
 
         def new_feed() -> Feed:
             pool = ProcessPool(job, context, _KEPT_SLOTS, quiet=adaptive)
@@ -285,9 +320,11 @@ class _WithWorkers(_Iterator):
                 prefetch=prefetch,
                 in_order=in_order,
                 sharded=sharded,
-                timeout_s=timeout_s,
+                vigil=Vigil(timeout_s, on_timeout, meter),
                 meter=meter,
                 room=room,
+                restarts=restarts,
+                likeness=None if adaptive else made_of,
             )
 
         return new_feed
@@ -340,7 +377,9 @@ class WorkerIterator(_WithWorkers):
 
     def _next_data(self) -> Any:
         try:
-            return self._feed.next()
+            while (data := self._feed.next()) is LEFT_OUT:
+                pass
+            return data
         except StopIteration:
             if self._persistent_workers:
                 self._feed.rest()
@@ -383,7 +422,7 @@ class AutoIterator(_WithWorkers):
         self._feed = spare or AdaptiveFeed(governor, setting.meter)
         pin = functools.partial(pin_memory, device=self._pin_memory_device)
         self._over = False
-        self._close = weakref.finalize(self, done, self._feed)
+        self._close = weakref.finalize(self, undisturbed, done, self._feed)
         self._close.atexit = False
         adaptive = governor.least == 0
         self._feed.begin_epoch(

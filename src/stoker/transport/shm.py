@@ -26,13 +26,14 @@ import contextlib
 import ctypes
 import mmap
 import os
-from multiprocessing import reduction, shared_memory
+from multiprocessing import shared_memory
 from multiprocessing.connection import Connection
 from typing import Any, Literal
 
 import torch
 
 from stoker.errors import TransportError
+from stoker.transport.pipes import receive_descriptor, send_descriptor
 
 Kind = Literal["memfd", "named"]
 
@@ -119,7 +120,7 @@ class OwnedSegment(_Segment):
     def hand_over(self, connection: Connection, pid: int | None) -> None:
         """Sends what the other side needs beyond the name. May block for a few bytes."""
         if self._descriptor >= 0:
-            reduction.send_handle(connection, self._descriptor, pid)
+            send_descriptor(connection, self._descriptor, pid)
             os.close(self._descriptor)
             self._descriptor = -1
 
@@ -164,7 +165,7 @@ def _map_descriptor(descriptor: int, size_bytes: int) -> Any:
 
 
 def _receive_memfd(connection: Connection, size_bytes: int) -> Any:
-    descriptor = reduction.recv_handle(connection)
+    descriptor = receive_descriptor(connection)
     try:
         return _map_descriptor(descriptor, size_bytes)
     finally:
@@ -192,6 +193,6 @@ def discard(name: str | None, connection: Connection) -> None:
     """Takes away a segment that was announced and will not be attached."""
     with contextlib.suppress(OSError, RuntimeError, EOFError):
         if name is None:
-            os.close(reduction.recv_handle(connection))
+            os.close(receive_descriptor(connection))
         else:
             _attach_named(name)

@@ -17,8 +17,10 @@ from stoker.feed.adaptive import AdaptiveFeed
 from stoker.feed.feed import Feed
 from stoker.feed.iteration import Lasting
 from stoker.feed.meter import Meter
+from stoker.feed.restarts import Restarts
 from stoker.feed.room import Room
 from stoker.host.affinity import affinity_finding, mask_now, worker_finding
+from stoker.host.interrupts import undisturbed
 from stoker.host.memory import memory_facts
 from stoker.host.ranks import CpuShare, cpu_share
 from stoker.order.epoch import EpochPlan
@@ -57,21 +59,31 @@ class Account:
 
     Args:
         memory_limit: What the user has set, in bytes; None: a share of what is available.
+        max_restarts: How many workers that died may be replaced in an hour.
+        max_errors: How many samples of an epoch, or which share of them, may be broken.
 
     Attributes:
         draws: What is known about whether samples draw.
         meter: What has happened.
         room: The memory for batches in flight.
+        restarts: How many workers that died were replaced, and may be.
         lasting: The base seed of all epochs, where they share one.
         governor: What chooses the number of workers; None where that is given.
         decisions: What was chosen, in order of time.
         automatic: Whether the number of workers is chosen and not given.
     """
 
-    def __init__(self, memory_limit: int | None) -> None:
+    def __init__(
+        self,
+        memory_limit: int | None,
+        max_restarts: int = 0,
+        max_errors: int | float | None = None,
+    ) -> None:
+        self.restarts = Restarts(max_restarts)
         self.draws = Draws()
         self.lasting = Lasting()
         self.meter = Meter()
+        self.meter.losses.limit = max_errors
         self._memory_limit = memory_limit
         self._share: CpuShare | None = None
         self.room = Room(memory_limit or 0, "memory_limit", strict=memory_limit is not None)
@@ -88,7 +100,7 @@ class Account:
         self._warned: set[str] = set()
         self._thread = threading.get_ident()
         self._key = next(_KEYS)
-        weakref.finalize(self, _end, self._key)
+        weakref.finalize(self, undisturbed, _end, self._key)
 
     @property
     def share(self) -> CpuShare:
@@ -105,6 +117,7 @@ class Account:
             automatic: Whether its number of workers is chosen and not given.
         """
         self._identity = identity
+        self.meter.losses.length = identity.length
         self.automatic = automatic
         self._thread = threading.get_ident()
         self._began_at = time.perf_counter()
@@ -247,6 +260,7 @@ class Account:
             all_workers=sum(account._worker_count() for account in live),
             decisions=self.decisions,
             findings=self._findings(),
+            replaced=self.restarts.total,
         )
         return snapshot(self.meter, self.room, self._identity, now)
 

@@ -97,7 +97,16 @@ def remarks(
         *_nothing_to_do(statistics),
         *_starved(statistics, live_loaders, all_workers, ranks),
         *_out_of_turn(statistics),
+        *_given_up(statistics),
     )
+
+
+def _given_up(told: Statistics) -> Iterator[str]:
+    if told.timed_out:
+        yield (
+            f"{count_of(told.timed_out, 'batch')} did not come within timeout=; "
+            f"{told.left_out:,} of them left out, the others made again (on_timeout=)"
+        )
 
 
 def _more_workers_than_batches(told: Statistics) -> Iterator[str]:

@@ -49,6 +49,7 @@ class Now:
         all_workers: Workers of all of these.
         decisions: What was chosen.
         findings: Further remarks.
+        replaced: Workers that died and were replaced.
     """
 
     workers: tuple[WorkerState, ...]
@@ -63,6 +64,7 @@ class Now:
     all_workers: int
     decisions: Sequence[Decision]
     findings: Sequence[str]
+    replaced: int = 0
 
 
 def snapshot(meter: Meter, room: Room, identity: Identity, now: Now) -> Statistics:
@@ -104,6 +106,13 @@ def snapshot(meter: Meter, room: Room, identity: Identity, now: Now) -> Statisti
         recent=meter.recent,
         waits=tuple(zip(WAIT_BOUNDS_S, meter.histogram, strict=True)),
         decisions=tuple(now.decisions),
+        replaced=now.replaced,
+        timed_out=meter.timed_out,
+        left_out=meter.given_up,
+        broken_samples=meter.losses.broken,
+        skipped_samples=meter.losses.skipped,
+        skipped_batches=meter.losses.skipped_batches,
+        errors=meter.losses.listed,
     )
     return _with_remarks(told, meter, serving, now)
 

@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stoker.tuning.wording import number
+from stoker.sizes import in_words as memory
 
-_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
-
-
-def memory(size_bytes: float) -> str:
-    """Bytes as "512 bytes", "1.5 MiB" or "24 GiB"."""
-    scale = 0
-    while abs(size_bytes) >= 999.5 and scale < len(_UNITS) - 1:
-        size_bytes /= 1024
-        scale += 1
-    return f"{number(size_bytes)} {_UNITS[scale]}"
+__all__ = ["memory", "two_columns"]
 
 
 def two_columns(rows: Sequence[tuple[str, str]]) -> str:

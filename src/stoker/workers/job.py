@@ -17,10 +17,9 @@ Life of a worker::
 
 from __future__ import annotations
 
-import ctypes
+import functools
 import os
 import random
-import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -38,28 +37,38 @@ from stoker.order.epoch import Task
 from stoker.order.keys import EpochKey
 from stoker.transport.arena import NewSlot, Shipment, WorkerArena
 from stoker.transport.shm import Kind
+from stoker.workers.blackbox import BlackBox
 from stoker.workers.clocks import cpu_wait_s
 from stoker.workers.collating import Stacking, install
+from stoker.workers.digest import RunningDigest
 from stoker.workers.etiquette import settle
-from stoker.workers.making import Draws, Ended, IterableMaker, MapMaker
+from stoker.workers.likeness import likeness
+from stoker.workers.making import AT_NO_SAMPLE, Draws, Ended, IterableMaker, MapMaker
 from stoker.workers.messages import (
     BeginEpoch,
     Failed,
+    LeftOut,
     Made,
     Make,
+    Repeat,
+    Repeated,
+    Repeating,
     ShardEnded,
     Started,
     dumps,
     loads,
 )
 from stoker.workers.raised import Raised
+from stoker.workers.repeating import repeat
+from stoker.workers.signals import leave_to_the_parent
 from stoker.workers.speaking import Speaker
+from stoker.workers.starting import end_with, let_have_children
 from stoker.workers.telling import Wanted, tell_of_this_process
+from stoker.workers.tolerance import LEFT_OUT, OnError
 from stoker.workers.unpicklable import cannot_be_sent
 from stoker.workers.waiting import Waiter
 
 _ORPHAN_CHECK_S = 1.0
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LEAST_STACK_BYTES = 16 * 1024
 
 
@@ -81,6 +90,7 @@ class Job:
         segments: The kind of slot to make.
         draws: What is known about whether samples draw.
         wanted: Which log records and warnings the main process wants; None where workers know.
+        on_error: What is to become of samples that can't be read; None: their error is raised.
     """
 
     dataset: Any
@@ -96,15 +106,17 @@ class Job:
     forked: bool = False
     batch_limit_bytes: int | None = None
     wanted: Wanted | None = None
+    on_error: OnError | None = None
 
 
 def run(
     job: Job,
     worker: int,
     connection: Connection,
-    inherited: list[Connection],
+    inherited: list[Connection | BlackBox],
     first: BeginEpoch,
     parent_pid: int | None,
+    box: BlackBox,
 ) -> None:
     """Serves batches until the pipe ends.
 
@@ -112,30 +124,31 @@ def run(
         job: What to do.
         worker: Number of this worker, from 0.
         connection: To the main process.
-        inherited: Ends of other workers' pipes that came along by fork, to be closed.
+        inherited: What is for other workers and came along by fork, to be closed.
         first: The epoch to begin with.
         parent_pid: The process to end with, whatever happens to it, where the system can
             see to that; None where it can't.
+        box: What it is to write its stacks into.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    if parent_pid is not None and sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent_pid:
-            return
+    leave_to_the_parent()
+    if parent_pid is not None and sys.platform == "linux" and not end_with(parent_pid):
+        return
+    let_have_children()
     for other in inherited:
         other.close()
+    box.install()
     try:
-        _Worker(job, worker, connection, first).serve()
+        _Worker(job, worker, connection, first, box).serve()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # The main process has closed the pipe, or is gone.
 
 
 class _Worker:
-    def __init__(self, job: Job, worker: int, connection: Connection, first: BeginEpoch) -> None:
+    def __init__(
+        self, job: Job, worker: int, connection: Connection, first: BeginEpoch, box: BlackBox
+    ) -> None:
         self._job = job
+        self._box = box
         self._number = worker
         self._connection = connection
         self._speaker = Speaker(connection, worker)
@@ -147,11 +160,13 @@ class _Worker:
         self._dataset = job.dataset
         self._maker: MapMaker | IterableMaker | None = None
         self._init_failure: Raised | None = None
+        self._digest = RunningDigest() if job.iterable else None
         self._starved_before_s = cpu_wait_s()
         if job.wanted is not None:
             job.wanted.apply()
         tell_of_this_process(self._speaker)
         self._settle()
+        self._began_as = likeness(self._dataset) if job.iterable else None
         self._speaker.answer(dumps(Started(_affinity())))
 
     def _settle(self) -> None:
@@ -186,6 +201,7 @@ class _Worker:
                 drop_last=job.drop_last,
                 key=key,
                 shard=self._number,
+                on_error=job.on_error,
             )
         return MapMaker(
             self._dataset,
@@ -193,6 +209,7 @@ class _Worker:
             collate=job.collate_fn,
             key=key,
             draws=job.draws,
+            on_error=job.on_error,
         )
 
     def serve(self) -> None:
@@ -206,14 +223,20 @@ class _Worker:
                 self._arena.release(message.released)
                 self._arena.forget(message.forgotten)
                 for task in message.tasks:
-                    self._make(message.epoch, task)
+                    if task.number in message.careful:
+                        self._make_carefully(message.epoch, task)
+                    else:
+                        self._make(message.epoch, task)
             elif isinstance(message, BeginEpoch):
                 self._begin_epoch(message)
+            elif isinstance(message, Repeat):
+                self._repeat(message)
             else:
                 return
 
     def _begin_epoch(self, message: BeginEpoch) -> None:
         self._epoch = message
+        self._digest = RunningDigest() if self._job.iterable else None
         self._share_seed(message)
         if self._maker is not None:
             self._maker.begin_epoch(EpochKey(*message.key))
@@ -224,6 +247,28 @@ class _Worker:
             generator.manual_seed(message.shared_seed)
             self._dataset = apply_random_seed(self._dataset, generator)
 
+    def _repeat(self, message: Repeat) -> None:
+        if not isinstance(self._maker, IterableMaker) or self._digest is None:
+            return  # Each task will tell of the failure in `worker_init_fn`.
+
+        def tell(steps: int) -> None:
+            self._speaker.answer(dumps(Repeating(message.epoch, steps)))
+
+        differs = repeat(self._maker, self._digest, message, tell)
+        self._speaker.answer(dumps(Repeated(message.epoch, differs)))
+
+    def _make_carefully(self, epoch: int, task: Task) -> None:
+        """Makes a batch that a worker has died at: should this one die, it is known where."""
+        place = self._maker.place if self._maker is not None else None
+        if place is not None:
+            self._box.note(task.number, AT_NO_SAMPLE)
+            place.note = functools.partial(self._box.note, task.number)
+        try:
+            self._make(epoch, task)
+        finally:
+            if place is not None:
+                place.note = None
+
     def _make(self, epoch: int, task: Task) -> None:
         number = task.number
         if self._maker is None:
@@ -233,20 +278,32 @@ class _Worker:
         started, cpu_s = time.perf_counter(), time.process_time()
         self._arena.begin()
         place: object = self._maker.place
+        digest: int | None = None
         try:
             batch = self._maker.make(task)
+            damage = self._maker.damage
             place = "on packing the result"
+            digest = self._digest.add(batch) if self._digest is not None else 0
+            if batch is LEFT_OUT and damage is not None:
+                self._arena.abort()
+                self._speaker.answer(dumps(LeftOut(epoch, number, damage, digest)))
+                return
             shipment = self._packed(batch, task)
             del batch
             cpu_s, seconds = time.process_time() - cpu_s, time.perf_counter() - started
-            answer = dumps(Made(epoch, number, shipment, seconds, cpu_s, self._starved_s()))
+            starved_s = self._starved_s()
+            made = Made(epoch, number, shipment, seconds, cpu_s, starved_s, digest, damage)
+            answer = dumps(made)
         except Ended:
             self._arena.abort()
-            self._speaker.answer(dumps(ShardEnded(epoch, number)))
+            changed = self._began_as != likeness(self._dataset)
+            self._speaker.answer(dumps(ShardEnded(epoch, number, changed)))
         except BaseException as error:  # A sample's SystemExit too: the worker goes on.
             self._arena.abort()
             where = self._where(f"{place} of batch {number}")
-            self._fail(Failed(epoch, number, Raised.of(error, where)))
+            if digest is None:
+                digest = self._digest.add_error(error) if self._digest is not None else 0
+            self._fail(Failed(epoch, number, Raised.of(error, where), digest))
         else:
             new = shipment.new
             self._speaker.answer(answer, then=None if new is None else lambda: self._hand_over(new))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import pickle
 from typing import Any, NamedTuple
 
+from stoker.order.broken import Damage
 from stoker.order.epoch import Task
 from stoker.transport.arena import Shipment
 from stoker.transport.layout import Envelope
@@ -37,12 +38,31 @@ class Make(NamedTuple):
         tasks: The batches.
         released: Slots that are free again.
         forgotten: Slots that must not be used again.
+        careful: Numbers of those at which a worker has died: the worker notes in its black box
+            what it is about to read.
     """
 
     epoch: int
     tasks: tuple[Task, ...]
     released: tuple[int, ...]
     forgotten: tuple[int, ...]
+    careful: tuple[int, ...] = ()
+
+
+class Repeat(NamedTuple):
+    """To a worker that replaces a dead one: first make again what that had made, for nobody.
+
+    Attributes:
+        epoch: The epoch it belongs to.
+        steps: How many batches of its iterator over an iterable data set.
+        digest: What `RunningDigest` had come to after them.
+        task: Any of its tasks: all are alike.
+    """
+
+    epoch: int
+    steps: int
+    digest: int
+    task: Task
 
 
 class Stop(NamedTuple):
@@ -67,6 +87,8 @@ class Made(NamedTuple):
         cpu_s: CPU time of the worker meanwhile.
         starved_s: How long the worker could have run meanwhile and had no CPU; None where
             the system does not tell.
+        digest: Of all batches of its iterator over an iterable data set, see `RunningDigest`.
+        damage: What could not be read and was let pass; None: nothing.
     """
 
     epoch: int
@@ -75,6 +97,17 @@ class Made(NamedTuple):
     seconds: float
     cpu_s: float
     starved_s: float | None
+    digest: int = 0
+    damage: Damage | None = None
+
+
+class LeftOut(NamedTuple):
+    """From a worker: nothing of the batch could be read, and all was let pass."""
+
+    epoch: int
+    number: int
+    damage: Damage
+    digest: int = 0
 
 
 class Failed(NamedTuple):
@@ -83,13 +116,37 @@ class Failed(NamedTuple):
     epoch: int
     number: int
     error: Raised
+    digest: int = 0
 
 
 class ShardEnded(NamedTuple):
-    """From a worker: its iterator over an iterable data set has no batch `number`."""
+    """From a worker: its iterator over an iterable data set has no batch `number`.
+
+    Attributes:
+        changed: Whether the data set is seen to have kept something of it.
+    """
 
     epoch: int
     number: int
+    changed: bool = False
+
+
+class Repeating(NamedTuple):
+    """From a worker, now and then: it is repeating, and goes on."""
+
+    epoch: int
+    steps: int
+
+
+class Repeated(NamedTuple):
+    """From a worker: it has done what `Repeat` asked for.
+
+    Attributes:
+        differs: Empty where all was as before; else what differs, as a clause.
+    """
+
+    epoch: int
+    differs: str
 
 
 class Told(NamedTuple):
@@ -115,6 +172,10 @@ _KINDS: tuple[type[Any], ...] = (
     Failed,
     ShardEnded,
     Told,
+    Repeat,
+    Repeating,
+    Repeated,
+    LeftOut,
 )
 _CODES = {kind: code for code, kind in enumerate(_KINDS)}
 
@@ -129,6 +190,8 @@ def dumps(message: Any) -> bytes:
         fields: Any = (*message[:2], *message[3:], *shipment, *envelope)
     elif type(message) is Make:
         fields = (message.epoch, [tuple(task) for task in message.tasks], *message[2:])
+    elif type(message) is Repeat:
+        fields = (*message[:3], tuple(message.task))
     else:
         fields = tuple(message)
     return pickle.dumps((_CODES[type(message)], fields), protocol=5)
@@ -139,11 +202,12 @@ def loads(data: bytes) -> Any:
     code, fields = pickle.loads(data)
     kind = _KINDS[code]
     if kind is Made:
-        epoch, number, seconds, cpu_s, starved_s, *shipment, stream, buffers, memory = fields
-        slot, new, retired, size_bytes = shipment
+        *made, slot, new, retired, size_bytes, stream, buffers, memory = fields
         shipped = Shipment(slot, new, retired, size_bytes, Envelope(stream, buffers, memory))
-        return Made(epoch, number, shipped, seconds, cpu_s, starved_s)
+        return Made._make([*made[:2], shipped, *made[2:]])
     if kind is Make:
-        epoch, tasks, released, forgotten = fields
-        return Make(epoch, tuple(Task(*task) for task in tasks), released, forgotten)
+        epoch, tasks, *rest = fields
+        return Make(epoch, tuple(Task(*task) for task in tasks), *rest)
+    if kind is Repeat:
+        return Repeat._make([*fields[:3], Task(*fields[3])])
     return kind(*fields)

@@ -14,7 +14,7 @@ States of a worker::
 
     add --> coming up --Started--> serving --retire--> leaving --> ended, number free again
                 |                     |
-                +---------------------+-- killed, os._exit --> dead (reported once)
+                +---------------------+-- killed, os._exit --> dead (reported once) --bury--> gone
 """
 
 from __future__ import annotations
@@ -22,45 +22,52 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import signal
 import threading
 import time
 import warnings
 import weakref
-from collections import deque
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from multiprocessing import process as multiprocessing_process
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pickle import PicklingError
-from typing import Any, NamedTuple
+from typing import Any
 
 from stoker.errors import TransportError
+from stoker.host.interrupts import undisturbed
 from stoker.order.epoch import Task
 from stoker.transport.arena import LentSlots, Shipment
-from stoker.workers.accounting import FreeSlots
-from stoker.workers.etiquette import look_around, quiet_fork
+from stoker.transport.pipes import bound_waiting, never_wait
+from stoker.workers.blackbox import BlackBox
+from stoker.workers.death import Died, await_end, died_as, has_ended, peak_bytes
+from stoker.workers.etiquette import look_around
+from stoker.workers.forking import safe_context
 from stoker.workers.job import Job, run
+from stoker.workers.member import Member, Unread
 from stoker.workers.messages import (
     BeginEpoch,
     Made,
     Make,
+    Repeat,
+    Repeated,
+    Repeating,
     Started,
     Stop,
     Told,
     dumps,
     loads,
 )
+from stoker.workers.starting import starting
 from stoker.workers.stopping import stop_all
 from stoker.workers.telling import Wanted
 from stoker.workers.unpicklable import cannot_be_started
 from stoker.workers.waiting import Waiter
 
-_UNREAD_LIMIT_BYTES = 4096
 # A pipe holds more (Linux: 208 KiB, half of it overhead), but a worker should not wait for room.
 _PIPE_BYTES = 32 * 1024
 _LIVENESS_CHECK_S = 0.5
+_NO_ANSWERS = "it lived on and could answer no more: its pipe had ended, or a message in its middle"
 
 # torch's words, for the same misuse.
 _PICKLE_WARNING = (
@@ -80,48 +87,6 @@ def _sentinel(worker: int) -> int:
     return -1 - worker
 
 
-class Died(NamedTuple):
-    """A worker ended unasked; `exitcode` as multiprocessing has it."""
-
-    pid: int | None
-    exitcode: int | None
-
-
-@dataclass
-class _Unread:
-    """A message that its worker may not have read yet, and how many tasks of it are open."""
-
-    data: bytes
-    tasks: int
-    size_bytes: int
-    ended: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
-
-
-@contextlib.contextmanager
-def _interrupts_held_back(context: Any) -> Iterator[None]:
-    """Keeps Ctrl-C back while a process starts, and from it until it can ignore it.
-
-    A new process begins with the signals blocked that its parent has blocked; `job.run`
-    ignores SIGINT before it unblocks it. Here it is only late, not lost.
-    """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    # multiprocessing's own helpers come first: one would keep the signal blocked for all it
-    # ever starts, the other unblocks it when it has come up.
-    if context.get_start_method() == "forkserver":
-        from multiprocessing import forkserver  # not on every system
-
-        forkserver.ensure_running()
-    elif context.get_start_method() == "spawn":
-        resource_tracker.ensure_running()
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-
-
 _EVERY_POOL: weakref.WeakSet[ProcessPool] = weakref.WeakSet()
 
 
@@ -134,21 +99,6 @@ def _after_fork_in_child() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-@dataclass
-class _Member:
-    """One worker, and what lies between it and the main process."""
-
-    process: Any
-    connection: Connection
-    slots: LentSlots
-    free: FreeSlots = field(default_factory=FreeSlots)
-    unread: deque[_Unread] = field(default_factory=deque)
-    outbox: deque[_Unread] = field(default_factory=deque)
-    begin: bytes = b""
-    leaving: bool = False
-    answer_bytes: int = 1
 
 
 class ProcessPool:
@@ -165,6 +115,7 @@ class ProcessPool:
     Attributes:
         processes: The process objects of the workers there are.
         deaths: Workers that ended unasked.
+        boxes: What each worker writes its stacks into, until it is buried or the pool closed.
         largest_bytes: The largest slot, or batch that came without one, so far.
     """
 
@@ -175,12 +126,12 @@ class ProcessPool:
         self.processes: list[Any] = []
         self._connections: list[Connection] = []
         self._waiter = Waiter()
-        self.close = weakref.finalize(
-            self, stop_all, self.processes, self._connections, self._waiter, os.getpid()
-        )
+        self.boxes: dict[int, BlackBox] = {}
+        owned = self.processes, self._connections, self._waiter, self.boxes, os.getpid()
+        self.close = weakref.finalize(self, undisturbed, stop_all, *owned)
         _EVERY_POOL.add(self)
         self._kept_limit = kept_limit
-        self._members: dict[int, _Member] = {}
+        self._members: dict[int, Member] = {}
         self.deaths: dict[int, Died] = {}
         self.largest_bytes = 0
         if job.segments == "named" and os.name == "posix":
@@ -197,11 +148,23 @@ class ProcessPool:
             Their numbers.
 
         Raises:
+            ForkUnsafe: A copy of this process could not do it, and it was not asked for.
             Exception: What starting a process raises; those started by this call leave then.
         """
         free = (n for n in itertools.count() if n not in self._members)
         numbers = list(itertools.islice(free, count))
-        told = len(self._members) + count
+        try:
+            self.start(numbers, first)
+        except BaseException:
+            for number in self._members.keys() & numbers:
+                self.retire(number)
+            raise
+        return numbers
+
+    def start(self, numbers: Sequence[int], first: BeginEpoch) -> None:
+        """As `add`, with numbers that are free; some may have been started when it raises."""
+        self._context = safe_context(self._context, self._job, needed=not self._quiet)
+        told = len(self._members) + len(numbers)
         job = replace(
             self._job,
             forked=self._context.get_start_method() != "spawn",
@@ -210,32 +173,32 @@ class ProcessPool:
         )
         if self._context.get_start_method() == "fork":
             look_around()
-        try:
-            for number in numbers:
-                self._start(job, number, first)
-        except BaseException:
-            for number in self._members.keys() & numbers:
-                self.retire(number)
-            raise
-        return numbers
+        for member in self._members.values():  # Starting a process takes the status of the dead.
+            member.peak_bytes = member.peak_bytes or peak_bytes(member.process)
+        for number in numbers:
+            self._start(job, number, first)
 
     def _start(self, job: Job, worker: int, first: BeginEpoch) -> None:
         context = self._context
         ours, theirs = context.Pipe(duplex=True)
+        bound_waiting(ours)
         method = context.get_start_method()
-        inherited = [*self._connections, ours] if method == "fork" else []
+        box = BlackBox()
+        others = [*self._connections, *self.boxes.values(), ours]
+        inherited = others if method == "fork" else []
         # The system can end a worker with the thread that started it, which must not be
         # sooner than the process.
         in_main_thread = threading.current_thread() is threading.main_thread()
         parent_pid = os.getpid() if in_main_thread and method != "forkserver" else None
         started = context.Process(
-            target=run, args=(job, worker, theirs, inherited, first, parent_pid), daemon=True
+            target=run, args=(job, worker, theirs, inherited, first, parent_pid, box), daemon=True
         )
         try:
-            with _interrupts_held_back(context), quiet_fork():
+            with starting(context):
                 started.start()
         except BaseException as error:
             ours.close()
+            box.close()
             if isinstance(error, (TypeError, AttributeError, PicklingError)) and not self._quiet:
                 warnings.warn(_PICKLE_WARNING, stacklevel=7)
             if isinstance(error, Exception) and method != "fork":
@@ -245,7 +208,8 @@ class ProcessPool:
             theirs.close()
         self.processes.append(started)
         self._connections.append(ours)
-        self._members[worker] = _Member(started, ours, LentSlots(self._kept_limit))
+        self.boxes[worker] = box
+        self._members[worker] = Member(started, ours, LentSlots(self._kept_limit))
         self._waiter.add(ours, worker)
         self._waiter.add(started.sentinel, _sentinel(worker))
 
@@ -253,7 +217,7 @@ class ProcessPool:
         """Lets a worker end. It must hold no task, and no batch of it may be unopened."""
         member = self._members[worker]
         member.leaving = True
-        self._post(member, _Unread(dumps(Stop()), 0, 0))
+        member.post(Unread(dumps(Stop()), 0, 0))
 
     def process(self, worker: int) -> Any:
         """The process object of a worker."""
@@ -328,7 +292,14 @@ class ProcessPool:
         if member.slots.has_news and not member.outbox:
             self.make(worker, epoch, (), excess)
 
-    def make(self, worker: int, epoch: int, tasks: Sequence[Task], excess: int = 0) -> None:
+    def make(
+        self,
+        worker: int,
+        epoch: int,
+        tasks: Sequence[Task],
+        excess: int = 0,
+        careful: tuple[int, ...] = (),
+    ) -> None:
         """Sends tasks, now or when the worker has read what it was sent before.
 
         Args:
@@ -336,6 +307,7 @@ class ProcessPool:
             epoch: What they belong to.
             tasks: What to make.
             excess: How many slots there are too many, see `LentSlots.take_ended`.
+            careful: Of the tasks, the numbers of those at which a worker has died.
 
         Raises:
             Exception: What pickle raises for indices it cannot carry; nothing is sent then.
@@ -343,43 +315,16 @@ class ProcessPool:
         member = self._members[worker]
         ended = member.slots.take_ended(excess)
         try:
-            data = dumps(Make(epoch, tuple(tasks), *ended))
+            data = dumps(Make(epoch, tuple(tasks), *ended, careful))
         except BaseException:
             member.slots.put_back(ended)
             raise
         member.free.sent(len(ended[0]), len(tasks))
-        self._post(member, _Unread(data, len(tasks), len(data), ended))
+        member.post(Unread(data, len(tasks), len(data), ended))
 
-    def _post(self, member: _Member, message: _Unread) -> None:
-        member.outbox.append(message)
-        self._flush(member)
-
-    def _flush(self, member: _Member) -> None:
-        outbox, unread = member.outbox, member.unread
-        while outbox:
-            size_bytes = outbox[0].size_bytes + len(member.begin)
-            if unread and sum(u.size_bytes for u in unread) + size_bytes > _UNREAD_LIMIT_BYTES:
-                return
-            message = outbox.popleft()
-            begin, member.begin = member.begin, b""
-            if begin:
-                self._write(member, begin)
-            self._write(member, message.data)
-            unread.append(_Unread(b"", message.tasks, size_bytes))
-
-    def _answered(self, member: _Member) -> None:
-        """A worker has answered a task, so it has read all messages before that one."""
-        unread = member.unread
-        while not unread[0].tasks:
-            unread.popleft()
-        unread[0].tasks -= 1
-        if not unread[0].tasks:
-            unread.popleft()
-        self._flush(member)
-
-    def _write(self, member: _Member, data: bytes) -> None:
-        with contextlib.suppress(OSError):  # It is dead, which `wait` will tell.
-            member.connection.send_bytes(data)
+    def repeat(self, worker: int, message: Repeat) -> None:
+        """Has a worker that was just started make again what a dead one had made."""
+        self._members[worker].post(Unread(dumps(message), 0, 0))
 
     def wait(self, timeout_s: float | None) -> list[tuple[int, Any]]:
         """Blocks until something happened, or for `timeout_s` (None: for ever).
@@ -398,7 +343,7 @@ class ProcessPool:
             tags = self._waiter.wait(slice_s)
             if not tags and slice_s == _LIVENESS_CHECK_S:
                 members = self._members.items()
-                tags = [_sentinel(n) for n, member in members if not member.process.is_alive()]
+                tags = [_sentinel(n) for n, member in members if has_ended(member.process)]
             events = [event for tag in tags for event in self._read(tag)]
             if events or (deadline is not None and time.monotonic() >= deadline):
                 return events
@@ -415,57 +360,104 @@ class ProcessPool:
         if worker in self.deaths or worker not in self._members:
             return []
         member = self._members[worker]
-        events: list[tuple[int, Any]] = []
-        try:
-            if tag >= 0:
+        if tag >= 0:
+            try:
                 return [self._receive(worker, member)]
+            except (EOFError, OSError):
+                # What follows, if anything, may be the rest of a message.
+                return self._ended(worker, member, [])
+        ended, peak = await_end(member.process, 0)
+        return self._ended(worker, member, self._last_words(worker, member), peak) if ended else []
+
+    def _last_words(self, worker: int, member: Member) -> list[tuple[int, Any]]:
+        """What a dead worker had sent, up to where it was cut short."""
+        never_wait(member.connection)
+        events = []
+        with contextlib.suppress(EOFError, OSError):
             while member.connection.poll(0):
                 events.append(self._receive(worker, member))
-        except (EOFError, OSError):
-            member.process.join(_LIVENESS_CHECK_S)
-        if member.process.is_alive():
-            return events
+        return events
+
+    def _ended(
+        self,
+        worker: int,
+        member: Member,
+        events: list[tuple[int, Any]],
+        peak: int | None = None,
+        why: str = "",
+    ) -> list[tuple[int, Any]]:
+        """Adds the death of a worker that is of no use any more; kills it if it still lives."""
+        asked = bool(why)
+        ended, seen = await_end(member.process, _LIVENESS_CHECK_S)
+        if not ended:
+            member.process.kill()
+            why, (_, seen) = _NO_ANSWERS, await_end(member.process, _LIVENESS_CHECK_S)
         self._waiter.remove(member.connection)
         self._waiter.remove(member.process.sentinel)
         if member.leaving:
             self._reap(worker)
             return events
-        self.deaths[worker] = Died(member.process.pid, member.process.exitcode)
-        return [*events, (worker, self.deaths[worker])]
+        known = peak or seen or member.peak_bytes
+        died = died_as(member.process, self.boxes[worker], known, why, asked=asked)
+        self.deaths[worker] = died
+        return [*events, (worker, died)]
+
+    def kill(self, worker: int, why: str) -> list[tuple[int, Any]]:
+        """Ends a worker at once; takes half a second at most.
+
+        Args:
+            worker: Whom.
+            why: What is told of its death, as a clause.
+
+        Returns:
+            What `wait` would: the answers it had sent, and its death.
+        """
+        if worker in self.deaths:
+            return []
+        member = self._members[worker]
+        member.process.kill()
+        peak = await_end(member.process, _LIVENESS_CHECK_S)[1]
+        return self._ended(worker, member, self._last_words(worker, member), peak, why)
 
     def bury(self, worker: int) -> None:
-        """Forgets a worker that has died, as if it had never been."""
+        """Forgets a worker that has died, as if it had never been.
+
+        Its slots stay for as long as somebody holds them, see `slots_of`.
+        """
         del self.deaths[worker]
         self._reap(worker)
+
+    def slots_of(self, worker: int) -> LentSlots:
+        """A worker's slots, to open batches in that it has made."""
+        return self._members[worker].slots
 
     def _reap(self, worker: int) -> None:
         member = self._members.pop(worker)
         self.processes.remove(member.process)
         self._connections.remove(member.connection)
-        member.process.join()
+        member.process.join(_LIVENESS_CHECK_S)
         member.connection.close()
-        member.slots.close()
+        self.boxes.pop(worker).close()
 
-    def _receive(self, worker: int, member: _Member) -> tuple[int, Any]:
+    def _receive(self, worker: int, member: Member) -> tuple[int, Any]:
         data = member.connection.recv_bytes()
         answer = loads(data)
-        if isinstance(answer, (Started, Told)):
+        if isinstance(answer, (Started, Told, Repeating, Repeated)):
             return worker, answer
         member.free.answered(answer.shipment if isinstance(answer, Made) else None)
         if isinstance(answer, Made):
             member.answer_bytes = len(data)
             self._accept(member, answer.shipment)
-        self._answered(member)
+        member.answered()
         return worker, answer
 
-    def _accept(self, member: _Member, shipment: Shipment) -> None:
+    def _accept(self, member: Member, shipment: Shipment) -> None:
         size_bytes = shipment.size_bytes
         if shipment.new is not None:
             try:
                 member.slots.attach(shipment.new, member.connection)
             except TransportError:
-                member.process.join(_LIVENESS_CHECK_S)
-                if not member.process.is_alive():
+                if await_end(member.process, _LIVENESS_CHECK_S)[0]:
                     raise EOFError from None  # It died between the message and its descriptor.
                 raise
             size_bytes = shipment.new.size_bytes
