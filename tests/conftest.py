@@ -93,8 +93,8 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 _SLOW_FOLDERS = {"cases", "cli", "contract", "examples", "faults", "reports", "watch"}
 
 # Programs that are started, and mostly wait: several at a time take a fraction of the time.
+# The public cases of tuning are not among them: neighbours would change what is measured.
 _SIDE_BY_SIDE = {"cli", "examples", "watch"}
-_SIDE_BY_SIDE_FILES = {"test_a_tuning.py", "test_p_starting.py", "test_y_tuning.py"}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -107,7 +107,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return
     kept: dict[bool, list[pytest.Item]] = {True: [], False: []}
     for item in items:
-        beside = item.path.parent.name in _SIDE_BY_SIDE or item.path.name in _SIDE_BY_SIDE_FILES
+        beside = item.path.parent.name in _SIDE_BY_SIDE
         kept[beside == (part == "side-by-side")].append(item)
     items[:] = kept[True]
     config.hook.pytest_deselected(items=kept[False])
