@@ -10,6 +10,7 @@ import multiprocessing
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
