@@ -58,7 +58,7 @@ def segments_here() -> set[str]:
     names = {path.name for path in shared.iterdir()} if shared.is_dir() else set()
     maps = Path("/proc/self/maps")
     lines = maps.read_text().splitlines() if maps.exists() else []
-    marks = ("memfd:stoker", _NAME_PREFIX)
+    marks = ("memfd:stoker (", _NAME_PREFIX)
     mapped = {line.split()[4] for line in lines if any(mark in line for mark in marks)}
     return mapped | {name for name in names if name.startswith(_NAME_PREFIX[1:])}
 

@@ -233,7 +233,7 @@ class TestExceptions:
         assert [int(batch[0, 0]) for batch in seen] == list(range(8))
 
     def test_a_worker_that_dies_is_one_and_the_next_epoch_works(self) -> None:
-        made = loader(Plain(40, (1,)))
+        made = loader(Plain(40, (1,)), max_restarts=0)
         iterator, _ = begun(made)
         os.kill(pids(iterator)[0], signal.SIGKILL)
         with pytest.raises(WorkerDied):

@@ -256,12 +256,12 @@ def test_repeating_is_not_counted_as_a_time_out() -> None:
     class Slow(Shards):
         def __iter__(self) -> Iterator[Any]:
             for sample in super().__iter__():
-                time.sleep(0.2)
+                time.sleep(0.1)
                 yield sample
 
-    options = {"num_workers": 1, "batch_size": 1, "timeout": 2}
-    batches, made = epoch(Slow([18], 0, 15), **options)
-    assert len(batches) == 18
+    options = {"num_workers": 1, "batch_size": 1, "timeout": 1}
+    batches, made = epoch(Slow([17], 0, 15), **options)
+    assert len(batches) == 17
     assert made.statistics().replaced == 1
 
 

@@ -327,9 +327,11 @@ def test_a_death_while_its_batches_are_pinned(accelerator: Accelerator, held_bac
         feed._handle(feed._pool.wait(0.05))
     os.kill(iterator._workers[0].pid, signal.SIGKILL)
     assert are_gone([iterator._workers[0].pid], 5)
+    timer = threading.Timer(0.3, going.set)  # No process is forked in the middle of pinning.
+    timer.start()
     feed._look_for_nobody()
+    timer.join()
     assert made.statistics().replaced == 1
-    going.set()
     batches += [copied(batch) for batch in iterator]
     del iterator, feed
     assert_same(batches, expected(dataset, batch_size=4))

@@ -28,6 +28,7 @@ from torch.utils.data.graph_settings import apply_sharding
 
 from stoker.feed.adaptive import AdaptiveFeed, Epoch, Governor
 from stoker.feed.crew import Crew
+from stoker.feed.faults import was_closed
 from stoker.feed.feed import Feed
 from stoker.feed.meter import Meter
 from stoker.feed.pinning import Pinner
@@ -218,25 +219,41 @@ class _Iterator(_BaseDataLoaderIter):
         return BeginEpoch(self._epoch, (self._key.base_seed, self._key.epoch), self._shared_seed)
 
     def __next__(self) -> Any:
-        # torch's own __next__ costs 5 us for a profiler's mark that is seldom wanted.
-        if self._iterable or torch._C._autograd._profiler_enabled():
-            try:
-                return super().__next__()
-            except StopIteration:
-                self._plan.reached()
-                raise
         try:
+            # torch's own __next__ costs 5 us for a profiler's mark that is seldom wanted.
+            if self._iterable or torch._C._autograd._profiler_enabled():
+                return super().__next__()
             data = self._next_data()
         except StopIteration:
             self._plan.reached()
+            raise
+        except Exception:
+            raise
+        except BaseException:
+            self._break_off()
             raise
         self._num_yielded += 1
         if self._setting.meter.left_at >= self._tell_at:
             self._tell_at = self._setting.tell()
         return data
 
+    def _break_off(self) -> None:
+        """Ctrl-C, in a sample, the sampler or anywhere: what was under way may be lost.
+
+        So nobody is to go on as if it had never been.
+        """
+        vars(self)["_next_data"] = _is_broken_off
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        vars(self).pop("_next_data", None)
+        super()._reset(loader, first_iter)
+
     def _next_data(self) -> Any:
         raise AssertionError("a subclass makes the batches")
+
+
+def _is_broken_off() -> Any:
+    raise was_closed()
 
 
 class MadeHere(_Iterator):
@@ -361,7 +378,11 @@ class WorkerIterator(_WithWorkers):
 
     def _begin_epoch(self, plan: EpochPlan, message: BeginEpoch) -> None:
         self._setting.meter.begin_epoch()
-        self._feed.begin_epoch(plan, message)
+        try:
+            self._feed.begin_epoch(plan, message)
+        except BaseException:  # Ctrl-C: a worker may have been sent half a message.
+            self._shutdown_workers()
+            raise
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         """Begins another epoch with the same workers; torch's loader calls it."""
@@ -386,6 +407,10 @@ class WorkerIterator(_WithWorkers):
             else:
                 self._shutdown_workers()
             raise
+
+    def _break_off(self) -> None:
+        super()._break_off()
+        self._shutdown_workers()
 
     def _shutdown_workers(self) -> None:
         """Stops the workers; libraries that know torch's iterator call it."""
@@ -457,3 +482,8 @@ class AutoIterator(_WithWorkers):
             self._over = True
             self._close()
             raise
+
+    def _break_off(self) -> None:
+        super()._break_off()
+        self._feed.close()  # A worker may have been sent half a message.
+        self._close()

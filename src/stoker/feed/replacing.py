@@ -13,7 +13,8 @@ Guarantees
       main process is not what it was when the workers were started, and where the iterator of an
       iterable data set does not repeat what it has yielded.
     - It ends: see `restarts`. No worker is started while nothing is left to make.
-    - What a worker died at is never made in the main process.
+    - What a worker died at is never made in the main process. So a worker that was told to leave,
+      as the last one, and died before it could, is replaced all the same.
 """
 
 from __future__ import annotations
@@ -192,7 +193,7 @@ class Replacing:
         self._keep(worker, answers)
         again = self._dispatcher.lost(worker)
         self._pool.bury(worker)
-        if man.leaving:
+        if man.leaving and self._crew.staying:
             del self._crew.men[worker]
             self._warn(worker, found, len(again), "another makes them")
             return

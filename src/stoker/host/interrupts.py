@@ -69,7 +69,16 @@ def held_back(*, ending: bool = False) -> Iterator[None]:
 
 def _raise_again() -> None:
     time.sleep(_AGAIN_S)  # the finalizer that held it back has returned by then
-    _thread.interrupt_main()
+    main = threading.main_thread().ident
+    if hasattr(signal, "pthread_kill") and main is not None:
+        signal.pthread_kill(main, signal.SIGINT)  # wakes it up, too, if it sleeps
+    else:
+        _thread.interrupt_main()
+
+
+def the_program_ends() -> bool:
+    """Whether the interpreter has begun to end: only daemonic threads still run beside it."""
+    return _Exit.begun
 
 
 def undisturbed(act: Callable[..., object], *given: Any) -> None:

@@ -112,7 +112,8 @@ def _sampled(address: int, size_bytes: int) -> int:
 
 
 def _text(text: str) -> _Seen:
-    return _data(text[:_WHOLE_BYTES].encode("utf-8", "surrogatepass") + text[-1:].encode())
+    ends = text[:_WHOLE_BYTES] + text[-_PIECE_BYTES:]
+    return hash((len(text), crc32(ends.encode("utf-8", "surrogatepass")))), ()
 
 
 def _data(data: bytes | bytearray) -> _Seen:

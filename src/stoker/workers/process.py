@@ -197,6 +197,9 @@ class ProcessPool:
             with starting(context):
                 started.start()
         except BaseException as error:
+            if started.pid is not None:  # Ctrl-C came while it started.
+                started.kill()
+                started.join()
             ours.close()
             box.close()
             if isinstance(error, (TypeError, AttributeError, PicklingError)) and not self._quiet:

@@ -42,7 +42,7 @@ def stop_all(
     if os.getpid() != owner_pid:
         return  # A forked copy: the workers are the original's.
     waiter.close()
-    families: list[psutil.Process] = []
+    families: list[psutil.Process] | None = None
     try:
         stop = dumps(Stop())
         for connection in connections:
@@ -55,6 +55,7 @@ def stop_all(
             process.terminate()
         _drain(processes, connections, _TERMINATE_S)
     finally:  # Also when a second Ctrl-C comes while we wait.
+        families = _families(processes) if families is None else families
         for process in _living(processes):
             process.kill()
         for relative in families:

@@ -10,7 +10,7 @@ from hypothesis.stateful import precondition, rule
 
 from stoker.feed.dispatch import Dispatcher
 from tests.unit.feed.test_dispatch import _assign_all
-from tests.unit.feed.test_losses import Losses, workers
+from tests.unit.feed.test_dying import Losses, workers
 
 __all__ = ["TestLeavingOut"]
 
