@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import stoker
-from tests.contract.methods import every_process, loader
+from tests.contract.methods import loader
 from tests.datasets import Plain
 from tests.faults.scripts import are_gone, program
 
@@ -29,7 +29,7 @@ def _sum_of_batches(method: str, connection: Any) -> None:
     connection.send(multiprocessing.current_process().daemon)
 
 
-@every_process
+@pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_loader_in_a_daemonic_process_has_workers(method: str) -> None:
     """multiprocessing refuses: "daemonic processes are not allowed to have children"."""
     ours, theirs = FORK.Pipe()
