@@ -57,6 +57,8 @@ class Reach:
 
 def is_installed(module: ModuleType) -> bool:
     """Whether a module is part of Python or of an installed package, and not the user's own."""
+    if module.__name__.partition(".")[0] == "stoker":
+        return True  # Wherever it lies.
     file = getattr(module, "__file__", None)
     if file is None:
         return module.__name__ != "__main__"
