@@ -90,7 +90,9 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         pytest.fail("the test left behind:\n  " + "\n  ".join(left), pytrace=False)
 
 
+# What starts processes, or whole programs, or waits for them to end.
 _SLOW_FOLDERS = {"cases", "cli", "contract", "examples", "faults", "reports", "watch"}
+_SLOW_FILES = {"test_order.py", "test_simulate_worlds.py"}
 
 # Programs that are started, and mostly wait: several at a time take a fraction of the time.
 # The public cases of tuning are not among them: neighbours would change what is measured.
@@ -98,16 +100,19 @@ _SIDE_BY_SIDE = {"cli", "examples", "watch"}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """What starts whole programs, or waits for them to end, is not for all day."""
     for item in items:
-        if item.path.parent.name in _SLOW_FOLDERS:
+        if item.path.parent.name in _SLOW_FOLDERS or item.path.name in _SLOW_FILES:
             item.add_marker(pytest.mark.slow)
     part = config.getoption("part")
-    if part is None:
-        return
-    kept: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    if part is not None:
+        _keep(part, config, items)
+
+
+def _keep(part: str, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves the tests of one part."""
+    kept: dict[str, list[pytest.Item]] = {"side-by-side": [], "alone": []}
     for item in items:
         beside = item.path.parent.name in _SIDE_BY_SIDE
-        kept[beside == (part == "side-by-side")].append(item)
-    items[:] = kept[True]
-    config.hook.pytest_deselected(items=kept[False])
+        kept["side-by-side" if beside else "alone"].append(item)
+    items[:] = kept.pop(part)
+    config.hook.pytest_deselected(items=[item for left in kept.values() for item in left])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 from collections.abc import Iterator
@@ -16,6 +18,8 @@ from pathlib import Path
 import stoker
 
 PATIENCE_S = 30.0
+WITHIN_S = 1.0
+"""How long an ending may take."""
 
 PREAMBLE = """
 import os, signal, sys, threading, time
@@ -102,6 +106,15 @@ def program(folder: Path, source: str) -> Iterator[Program]:
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
+
+
+@functools.cache
+def program_within_s() -> float:
+    """The second, and what the interpreter and torch take to unload here: a second where busy."""
+    source = 'list(stoker.DataLoader(Numbers(3))); say("ready")'
+    with tempfile.TemporaryDirectory() as folder, program(Path(folder), source) as running:
+        running.wait_for("ready")
+        return WITHIN_S + running.end()[2]
 
 
 def run(folder: Path, source: str) -> tuple[int, list[str], str]:

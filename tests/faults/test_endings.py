@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import gc
 import multiprocessing
 import os
 import signal
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -25,19 +23,9 @@ from tests.contract.methods import (
     use_segments,
 )
 from tests.datasets import Plain
-from tests.faults.scripts import are_gone, is_gone, program, run
+from tests.faults.scripts import WITHIN_S, are_gone, is_gone, program, program_within_s, run
 
 FORK = multiprocessing.get_context("fork")
-WITHIN_S = 1.0
-
-
-@functools.cache
-def program_within_s() -> float:
-    """The second, and what the interpreter and torch take to unload here: a second where busy."""
-    source = 'list(stoker.DataLoader(Numbers(3))); say("ready")'
-    with tempfile.TemporaryDirectory() as folder, program(Path(folder), source) as running:
-        running.wait_for("ready")
-        return WITHIN_S + running.end()[2]
 
 
 class Busy(Plain):

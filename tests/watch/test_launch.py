@@ -19,7 +19,7 @@ from stoker.watch import launch
 from stoker.watch.folder import run_folder
 from stoker.watch.program import Program
 from stoker.watch.settings import Settings
-from stoker.watch.signals import Handled
+from stoker.watch.signals import Blocked, Handled
 
 posix = pytest.mark.skipif(os.name != "posix", reason="signals")
 HANDLES = """
@@ -122,7 +122,7 @@ from stoker.watch import launch
 from stoker.watch.folder import run_folder
 from stoker.watch.program import Program
 from stoker.watch.settings import Settings
-from stoker.watch.signals import Handled
+from stoker.watch.signals import Blocked, Handled
 with run_folder() as folder:
     with launch.started(Program.of(sys.argv[1:]), Settings("run", folder)) as running:
         ended = running.wait()
@@ -255,6 +255,16 @@ def test_it_waits_beside_other_threads_and_a_timer_of_this_process(here: Here) -
         other.join()
     assert rang == []
     assert len(ticks) >= 2
+
+
+@pytest.mark.skipif(not hasattr(signal, "sigwaitinfo"), reason="signals can't be waited for")
+def test_keys_pressed_before_the_program_ended_were_meant_for_it() -> None:
+    handler = signal.getsignal(signal.SIGINT)
+    with Blocked():
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+        assert signal.SIGINT in signal.sigpending()
+    assert signal.SIGINT not in signal.sigpending()
+    assert signal.getsignal(signal.SIGINT) is handler
 
 
 def test_a_program_that_ends_by_itself_in_time_is_not_killed(here: Here) -> None:

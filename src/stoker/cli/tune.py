@@ -6,6 +6,7 @@ import click
 
 from stoker.cli.options import Seconds, WorkerCounts
 from stoker.tuning.named import is_target
+from stoker.tuning.target import BATCH_SIZE
 
 TIMEOUT_S = 300.0
 
@@ -42,7 +43,7 @@ class _TargetOrProgram(click.Command):
 @click.option(
     "--batch-size",
     type=click.IntRange(min=1),
-    help="For a target that is a data set.  [default: 32]",
+    help=f"For a target that is a data set.  [default: {BATCH_SIZE}]",
 )
 @click.option(
     "--workers",

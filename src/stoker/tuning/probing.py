@@ -8,9 +8,8 @@ process with the closed form, and is quick rather than exact. What it finds is t
 turn with its rivals, round by round, so that a machine that becomes slower does so for all of
 them; a number beside them joins where it could be better, or do as well with fewer. The program's
 own number, which was seen while the program was warming up, is then measured again beside what
-was found, unless it was one of those. Settings
-other than the number follow where they could matter, and at the end batches that are ready,
-which no loader setting can beat.
+was found, unless it was one of those. Settings other than the number follow where they could
+matter, and at the end batches that are ready, which no loader setting can beat.
 """
 
 from __future__ import annotations
