@@ -333,7 +333,7 @@ def test_a_death_while_its_batches_are_pinned(accelerator: Accelerator, held_bac
     assert are_gone([iterator._workers[0].pid], 5)
     timer = threading.Timer(0.3, going.set)  # No process is forked in the middle of pinning.
     timer.start()
-    feed._look_for_nobody()
+    feed._look()
     timer.join()
     assert made.statistics().replaced == 1
     batches += [copied(batch) for batch in iterator]
