@@ -51,10 +51,8 @@ def apply(name: str) -> None:
         _enter_group()
 
 
-def tighten(name: str) -> None:
-    """When a small run has shown what is needed: no more than a little above that."""
-    if name != LITTLE_MEMORY:
-        return
+def tighten() -> None:
+    """When a small run has shown how much memory is needed: no more than a little above that."""
     if _group is not None:
         needed = int((_group.folder / _group.peak).read_text())
         (_group.folder / _group.limit).write_text(str(int(needed * _HEADROOM)))

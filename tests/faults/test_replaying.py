@@ -89,7 +89,7 @@ def test_whatever_ends_it(end: Callable[[], Any]) -> None:
 @every_process
 def test_with_every_start_method(method: str) -> None:
     dataset = DyingOnce(12, 5)
-    same(dataset, loader(dataset, method, batch_size=2), batch_size=2)
+    same(dataset, loader(dataset, method, 1, batch_size=2), batch_size=2)
 
 
 def test_as_many_as_may_be_replaced() -> None:
