@@ -161,7 +161,7 @@ def loader(num_workers: int = 0, data: Path | None = None) -> Loader:
         batch_size=BATCH_SIZE,
         shuffle=True,
         num_workers=num_workers,
-        pin_memory=True,
+        pin_memory=torch.cuda.is_available(),
     )
 
 
@@ -172,7 +172,7 @@ def torch_loader(num_workers: int = 0, data: Path | None = None) -> Loader:
         batch_size=BATCH_SIZE,
         shuffle=True,
         num_workers=num_workers,
-        pin_memory=True,
+        pin_memory=torch.cuda.is_available(),
     )
 
 

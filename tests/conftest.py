@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import tempfile
 from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +17,14 @@ _failed = pytest.StashKey[bool]()
 
 settings.register_profile("stoker", max_examples=50, deadline=None, derandomize=True, database=None)
 settings.load_profile("stoker")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--part",
+        choices=["side-by-side", "alone"],
+        help="only tests that may run beside others, most of which wait; or only the others",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -56,6 +66,13 @@ def _accelerator_is_awake() -> None:
         torch.zeros(1, device=torch.accelerator.current_accelerator())
 
 
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A temporary folder for programs; torch's sockets in it may have names of 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="t-") as folder:
+        yield Path(folder)
+
+
 @pytest.fixture(autouse=True)
 def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fails a test that leaves a process, thread, descriptor, segment or mapping.
@@ -73,25 +90,24 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         pytest.fail("the test left behind:\n  " + "\n  ".join(left), pytrace=False)
 
 
-_SLOW_FOLDERS = {"cases", "cli", "examples", "faults", "reports"}
-# The same again with many settings, each with workers of its own.
-_SLOW_FILES = {
-    "test_idle.py",
-    "test_iterable.py",
-    "test_kept_batches.py",
-    "test_memory_limit.py",
-    "test_order.py",
-    "test_rebuilding.py",
-    "test_resizing.py",
-    "test_same_batches.py",
-    "test_seed.py",
-    "test_simulate_worlds.py",
-    "test_threads.py",
-}
+_SLOW_FOLDERS = {"cases", "cli", "contract", "examples", "faults", "reports", "watch"}
+
+# Programs that are started, and mostly wait: several at a time take a fraction of the time.
+# The public cases of tuning are not among them: neighbours would change what is measured.
+_SIDE_BY_SIDE = {"cli", "examples", "watch"}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What starts whole programs, or waits for them to end, is not for all day."""
     for item in items:
-        if item.path.parent.name in _SLOW_FOLDERS or item.path.name in _SLOW_FILES:
+        if item.path.parent.name in _SLOW_FOLDERS:
             item.add_marker(pytest.mark.slow)
+    part = config.getoption("part")
+    if part is None:
+        return
+    kept: dict[bool, list[pytest.Item]] = {True: [], False: []}
+    for item in items:
+        beside = item.path.parent.name in _SIDE_BY_SIDE
+        kept[beside == (part == "side-by-side")].append(item)
+    items[:] = kept[True]
+    config.hook.pytest_deselected(items=kept[False])

@@ -6,6 +6,7 @@ same place, so that programs which catch torch's exceptions keep working.
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 
@@ -47,6 +48,10 @@ class ArgumentError(StokerError, ValueError):
     """An argument that can never work, found in the constructor."""
 
 
+class ArgumentTypeError(StokerError, TypeError):
+    """An argument of a type that can never work, found in the constructor."""
+
+
 class WorkerDied(StokerError, RuntimeError):
     """A worker process ended without being asked to.
 
@@ -78,6 +83,24 @@ class WorkerDied(StokerError, RuntimeError):
     shared_free_bytes: int | None = None
 
 
+class TooManyErrors(StokerError, RuntimeError):
+    """More samples could not be read than ``on_error`` and ``max_errors`` let pass.
+
+    Attributes:
+        errors: How many there were.
+    """
+
+    errors: int = 0
+
+
+class StreamEnded(StokerError, RuntimeError):
+    """An error has ended the iterator of an iterable data set, so ``on_error`` can't go on."""
+
+
+class ForkUnsafe(StokerError, RuntimeError):
+    """Workers that are copies of this process could not use what they need."""
+
+
 class WaitTimeout(StokerError, RuntimeError, TimeoutError):
     """No batch came within ``timeout`` seconds.
 
@@ -100,16 +123,42 @@ class TransportError(StokerError, RuntimeError):
     """A batch could not be carried from its worker to the main process."""
 
 
+class NotPicklable(StokerError, pickle.PicklingError, TypeError, AttributeError):
+    """Something that has to cross between processes does not pickle.
+
+    Which of the other types pickle raises depends on what it is, and on Python's version.
+    """
+
+
 class BatchTooLarge(StokerError, RuntimeError):
     """One batch alone takes more than ``memory_limit``."""
 
 
+class RaisedInWorker(Exception):
+    """The cause of an exception that came from a worker: what the worker knew of it.
+
+    Attributes:
+        traceback: Its traceback in the worker, as Python prints it.
+        original: The exception with the arguments it had, where that is not the one raised and
+            it could be built again; else None.
+        left_behind: Attributes of it that do not pickle, and their types.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        *,
+        traceback: str = "",
+        original: BaseException | None = None,
+        left_behind: dict[str, str] | None = None,
+    ) -> None:
+        super().__init__(text)
+        self.traceback, self.original = traceback, original
+        self.left_behind = left_behind or {}
+
+
 class TargetError(StokerError):
     """What ``stoker tune`` was pointed at is not a loader that can be measured."""
-
-
-class TrialError(StokerError):
-    """A trial of ``stoker tune`` ended without a measurement."""
 
 
 class ProgramError(StokerError):

@@ -20,17 +20,21 @@ from torch.utils.data import (
 )
 from torch.utils.data.dataloader import _InfiniteConstantSampler
 
-from stoker import options
+from stoker import arguments, options
 from stoker.feed.adaptive import AdaptiveFeed
+from stoker.feed.debugging import DebugIterator
 from stoker.feed.iteration import AutoIterator, InlineIterator, Setting, WorkerIterator
+from stoker.host.interrupts import undisturbed
+from stoker.order.population import population_of
 from stoker.tuning.account import Account
 from stoker.tuning.governor import Least
 from stoker.tuning.snapshot import Identity
 from stoker.tuning.statistics import Statistics
 from stoker.workers.likeness import likeness
+from stoker.workers.tolerance import OnError
 
 T_co = TypeVar("T_co", covariant=True)
-_FROZEN = ("seed", "memory_limit", "max_restarts", "on_timeout")
+_FROZEN = ("seed", "memory_limit", "max_restarts", "on_timeout", "on_error", "max_errors")
 _BY_ITSELF = options.AutoFlag(0)
 _ONE_ITERATOR = (
     "an iterable data set has an iterator in each worker, so its batches depend on how many "
@@ -86,12 +90,30 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             workers: bytes, or a string such as "4GB" or "512MiB". A batch that is larger by
             itself is an error. None: a quarter of what is available to this process, shared
             with the other ranks of the node and other live loaders.
+        max_restarts: How many workers that died are replaced in an hour; their batches are made
+            again, the same. With one more, and where a batch ends two workers, a
+            `stoker.errors.WorkerDied` is raised. 0: the first death is the error, as in torch.
         on_timeout: What is done when no batch came within `timeout`. "raise": a
             `stoker.errors.WaitTimeout`, which is a RuntimeError and a TimeoutError. "retry": the
             worker is replaced and its batch made again; where that takes too long as well, the
             error. "skip": the worker is replaced and its batch left out, which depends on time,
             so that another run may have it; of an iterable data set none can be left out, and
             there it is the error.
+        on_error: What becomes of a sample that raises an exception when it is read. "raise": it
+            is raised. "skip": the sample is left out; its batch is smaller, and one that nothing
+            is left of is skipped, while ``len(loader)`` stays what it is. "replace": another
+            index is read in its place, drawn by seed and position from those that the sampler
+            draws from; of its own batch, where the sampler is not one of torch's. A function of
+            the index and the exception: it returns a value to take in its place,
+            ``stoker.SKIP`` or ``stoker.REPLACE``, or raises; it runs where the sample is read,
+            twice at times. The batches are the same for any number of workers. A process that
+            has run out of memory or descriptors is an error all the same. What has been let
+            pass is in `statistics`.
+        max_errors: How many samples of an epoch may be broken: an int, or a share of them as a
+            float between 0 and 1. The batch with one more is an error. None: any number, but
+            not 1,000 in a row.
+        debug: Whether the batches that workers would make are made in the main process, so that
+            ``breakpoint()`` and debuggers work. None: as the variable ``STOKER_DEBUG`` says.
 
     Raises:
         ValueError: Arguments that exclude each other or are out of range; torch's words
@@ -100,6 +122,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     """
 
     seed: int | None
+    memory_limit: int | str | None
+    on_error: Any
+    max_errors: int | float | None
 
     def __init__(
         self,
@@ -125,15 +150,44 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         memory_limit: int | str | None = None,
         max_restarts: int = 3,
         on_timeout: Literal["raise", "retry", "skip"] = "raise",
+        on_error: Literal["raise", "skip", "replace"] | Callable[[Any, Exception], Any] = "raise",
+        max_errors: int | float | None = None,
+        debug: bool | None = None,
     ) -> None:
+        policy = options.on_error(on_error)
+        most_errors = options.max_errors(max_errors, policy)
+        if policy is options.REPLACE and _is_stream(dataset):
+            raise options.replacing_in_a_stream()
         seed = options.seed(seed)
         on_timeout = options.on_timeout(on_timeout)
+        debug = options.debug(debug)
         workers = options.num_workers(num_workers)
         automatic = isinstance(workers, options.AutoWorkers)
+        arguments.check(
+            dataset,
+            {
+                "batch_size": batch_size,
+                "shuffle": shuffle,
+                "sampler": sampler,
+                "batch_sampler": batch_sampler,
+                "num_workers": workers,
+                "collate_fn": collate_fn,
+                "pin_memory": pin_memory,
+                "drop_last": drop_last,
+                "timeout": timeout,
+                "worker_init_fn": worker_init_fn,
+                "generator": generator,
+                "prefetch_factor": prefetch_factor,
+                "persistent_workers": persistent_workers,
+                "pin_memory_device": pin_memory_device,
+                "in_order": in_order,
+            },
+            iterable=isinstance(dataset, torch.utils.data.IterableDataset),
+        )
         if prefetch_factor == 0 and (automatic or workers > 0):
             raise options.prefetch_of_zero()
         restarts = options.max_restarts(max_restarts)
-        account = Account(options.memory_limit(memory_limit), restarts)
+        account = Account(options.memory_limit(memory_limit), restarts, most_errors)
         super().__init__(
             dataset,
             batch_size,
@@ -157,6 +211,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.memory_limit = memory_limit
         self.max_restarts = max_restarts
         self.on_timeout = on_timeout
+        self.on_error = on_error
+        self.max_errors = max_errors
+        self.debug = debug
         self._take(account)
         if isinstance(persistent_workers, options.AutoFlag):
             vars(self)["persistent_workers"] = persistent_workers
@@ -185,6 +242,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             return
         if attr == "num_workers":
             val = options.num_workers(val)
+        if attr == "debug":
+            val = options.debug(val)
         super().__setattr__(attr, val)
 
     def __iter__(self) -> Any:
@@ -238,7 +297,10 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             begun=account.begun,
             tell=account.tell,
             lasting=account.lasting if self._lasts else None,
+            on_error=self._on_error(),
         )
+        if options.debugs(self.debug):
+            return self._debug_iterator(setting)
         if self._automatic:
             return self._automatic_iterator(setting)
         account.drop_spare()
@@ -281,6 +343,23 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         account.serves(auto.feed)
         return auto
 
+    def _on_error(self) -> OnError | None:
+        policy = options.on_error(self.on_error)
+        if policy is None:
+            return None
+        if policy is options.SKIP or _is_stream(self.dataset):
+            return OnError(policy)
+        batched = self.batch_sampler is not None
+        return OnError(policy, population_of(super()._index_sampler, batched=batched))
+
+    def _debug_iterator(self, setting: Setting) -> Any:
+        """What makes the same batches here."""
+        self._account.drop_spare()
+        if not self._automatic:
+            return DebugIterator(self, setting, self.num_workers)
+        self._account.note_fixed(0, "debug=True, or STOKER_DEBUG, loads in the main process")
+        return DebugIterator(self, setting, self._least().workers)
+
     def _least(self) -> Least:
         """Whether something that was asked for needs a worker."""
         if self.worker_init_fn is not None:
@@ -302,13 +381,15 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._take(Account(options.memory_limit(self.memory_limit), self.max_restarts))
+        most_errors = options.max_errors(self.max_errors, options.on_error(self.on_error))
+        limit_bytes = options.memory_limit(self.memory_limit)
+        self._take(Account(limit_bytes, self.max_restarts, most_errors))
         self.num_workers = self.num_workers
 
     def _take(self, account: Account) -> None:
         self._account = account
         # Its workers end with the loader, and not when garbage is collected next.
-        weakref.finalize(self, account.drop_spare).atexit = False
+        weakref.finalize(self, undisturbed, account.drop_spare).atexit = False
 
     @property
     def _index_sampler(self) -> Any:
@@ -334,6 +415,10 @@ def _any_worker_serves(dataset: Any) -> bool:
     return not isinstance(dataset, (torch.utils.data.IterableDataset, MapDataPipe))
 
 
+def _is_stream(dataset: Any) -> bool:
+    return isinstance(dataset, torch.utils.data.IterableDataset)
+
+
 def _length(sized: Any) -> int | None:
     """How long something is; None where it can't tell, for whatever reason."""
     try:
@@ -344,8 +429,12 @@ def _length(sized: Any) -> int | None:
 
 def _ingredients(loader: DataLoader[Any]) -> Callable[[], Any]:
     """Tells what workers are made from: when it changes, new ones are needed."""
+    on_error = loader._on_error()
+    population = on_error.population if on_error is not None else None
     return functools.partial(
         likeness,
+        loader.on_error,
+        *(population.parts if population is not None else ()),
         loader.dataset,
         loader.collate_fn,
         loader.worker_init_fn,

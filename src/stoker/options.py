@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import enum
+import operator
+import os
 from typing import Any
 
 import torch
 
-from stoker.errors import ArgumentError
+from stoker.errors import ArgumentError, ArgumentTypeError
 from stoker.sizes import size_bytes
 
 _SEED_LIMIT = 1 << 64
 AUTO = "auto"
 ON_TIMEOUT = ("raise", "retry", "skip")
+DEBUG_VARIABLE = "STOKER_DEBUG"
+_NO = ("", "0", "false", "no", "off")
+
+
+class Instead(enum.Enum):
+    """What a function given as ``on_error`` may return instead of a sample.
+
+    Attributes:
+        SKIP: The sample is left out.
+        REPLACE: Another sample is read in its place.
+    """
+
+    SKIP = "skip"
+    REPLACE = "replace"
+
+
+SKIP, REPLACE = Instead.SKIP, Instead.REPLACE
 
 
 class AutoWorkers(int):
@@ -46,11 +66,22 @@ def num_workers(value: Any) -> Any:
         return AutoWorkers(0)
     if isinstance(value, str):
         if value != AUTO:
-            raise TypeError(
-                f"num_workers option should be an int or 'auto', but got num_workers={value!r}"
+            raise ArgumentTypeError(
+                f"num_workers option should be an int or 'auto', but got num_workers={value!r}",
+                change="num_workers=",
             )
         return AutoWorkers(0)
     return value
+
+
+def _index(value: Any) -> int | None:
+    """The integer that a value is; None where it is none, or a bool."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:  # an array of several
+        return None
 
 
 def memory_limit(value: Any) -> int | None:
@@ -74,13 +105,15 @@ def memory_limit(value: Any) -> int | None:
                 change="memory_limit=",
             )
         limit = size
-    elif isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(
-            "memory_limit option should be an int (bytes), a string or None, "
-            f"but got memory_limit={value!r}"
-        )
     else:
-        limit = value.__index__()
+        number = _index(value)
+        if number is None:
+            raise ArgumentTypeError(
+                "memory_limit option should be an int (bytes), a string or None, "
+                f"but got memory_limit={value!r}",
+                change="memory_limit=",
+            )
+        limit = number
     if limit <= 0:
         raise ArgumentError(
             f"memory_limit option should be positive, but got memory_limit={value!r}",
@@ -99,9 +132,12 @@ def max_restarts(value: Any) -> int:
         TypeError: It is no integer.
         ArgumentError: It is negative.
     """
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"max_restarts option should be an int, but got max_restarts={value!r}")
-    number: int = value.__index__()
+    number = _index(value)
+    if number is None:
+        raise ArgumentTypeError(
+            f"max_restarts option should be an int, but got max_restarts={value!r}",
+            change="max_restarts=",
+        )
     if number < 0:
         raise ArgumentError(
             f"max_restarts option should be non-negative, but got max_restarts={number}",
@@ -121,13 +157,84 @@ def on_timeout(value: Any) -> Any:
         ArgumentError: It is another one (a ValueError).
     """
     if not isinstance(value, str):
-        raise TypeError(f"on_timeout option should be a string, but got on_timeout={value!r}")
+        raise ArgumentTypeError(
+            f"on_timeout option should be a string, but got on_timeout={value!r}",
+            change="on_timeout=",
+        )
     if value not in ON_TIMEOUT:
         raise ArgumentError(
             f"on_timeout option should be 'raise', 'retry' or 'skip', but got on_timeout={value!r}",
             change="on_timeout=",
         )
     return value
+
+
+def on_error(value: Any) -> Any:
+    """Checks the argument ``on_error``.
+
+    Returns:
+        None for "raise", an `Instead` for "skip" and "replace", else the function.
+
+    Raises:
+        TypeError: It is neither a string nor callable.
+        ArgumentError: It is another string.
+    """
+    if isinstance(value, str):
+        if value == "raise":
+            return None
+        try:
+            return Instead(value)
+        except ValueError:
+            raise ArgumentError(
+                "on_error option should be 'raise', 'skip', 'replace' or a function of an index "
+                f"and an exception, but got on_error={value!r}",
+                change="on_error=",
+            ) from None
+    if not callable(value):
+        raise ArgumentTypeError(
+            "on_error option should be 'raise', 'skip', 'replace' or a function of an index and "
+            f"an exception, but got on_error={value!r}",
+            change="on_error=",
+        )
+    return value
+
+
+def max_errors(value: Any, on_error: Any) -> int | float | None:
+    """Checks the argument ``max_errors``.
+
+    Args:
+        value: As given.
+        on_error: As `on_error` returns it.
+
+    Returns:
+        None, a number of samples, or a share of them as a float between 0 and 1.
+
+    Raises:
+        TypeError: It is no number.
+        ArgumentError: It is out of range, or there is nothing that it could bound.
+    """
+    if value is None:
+        return None
+    most = float(value) if isinstance(value, float) else _index(value)
+    if most is None:
+        raise ArgumentTypeError(
+            "max_errors option should be an int (samples an epoch), a float (a share of them) or "
+            f"None, but got max_errors={value!r}",
+            change="max_errors=",
+        )
+    if most < 0 or (isinstance(most, float) and not 0 < most < 1):
+        raise ArgumentError(
+            "max_errors option should be an int from 0, or a float between 0 and 1, "
+            f"but got max_errors={value!r}",
+            change="max_errors=",
+        )
+    if on_error is None:
+        raise ArgumentError(
+            f"max_errors option bounds what on_error lets pass, but got max_errors={value!r} "
+            "with on_error='raise'",
+            change="on_error='skip' or 'replace', or leave out max_errors=",
+        )
+    return most
 
 
 def seed(value: Any) -> int | None:
@@ -142,15 +249,37 @@ def seed(value: Any) -> int | None:
     """
     if value is None:
         return None
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(f"seed option should be an int or None, but got seed={value!r}")
-    number: int = value.__index__()
+    number = _index(value)
+    if number is None:
+        raise ArgumentTypeError(
+            f"seed option should be an int or None, but got seed={value!r}", change="seed="
+        )
     if not 0 <= number < _SEED_LIMIT:
         raise ArgumentError(
             f"seed option should be in [0, 2**64), but got seed={number}",
             change="seed=",
         )
     return number
+
+
+def debug(value: Any) -> bool | None:
+    """Checks the argument ``debug``.
+
+    Raises:
+        TypeError: It is neither None nor a bool.
+    """
+    if value is not None and not isinstance(value, bool):
+        raise ArgumentTypeError(
+            f"debug option should be a bool or None, but got debug={value!r}", change="debug="
+        )
+    return value
+
+
+def debugs(value: bool | None) -> bool:
+    """Whether a loader with this argument ``debug`` makes its batches in the main process."""
+    if value is not None:
+        return value
+    return os.environ.get(DEBUG_VARIABLE, "").strip().lower() not in _NO
 
 
 def own_generator(seed: int | None, generator: torch.Generator | None) -> torch.Generator | None:
@@ -173,6 +302,14 @@ def own_generator(seed: int | None, generator: torch.Generator | None) -> torch.
             change="leave out seed= or generator=",
         )
     return generator
+
+
+def replacing_in_a_stream() -> ArgumentError:
+    """The error for ``on_error="replace"`` where there are no indices."""
+    return ArgumentError(
+        "on_error='replace' reads another index of the data set, and an iterable data set has none",
+        change="on_error='skip', or a function that returns a value",
+    )
 
 
 def prefetch_of_zero() -> ArgumentError:

@@ -26,12 +26,21 @@ def parameters(kind: type) -> dict[str, inspect.Parameter]:
     return found
 
 
-NEW = {"seed": None, "memory_limit": None, "max_restarts": 3, "on_timeout": "raise"}
+NEW = {
+    "seed": None,
+    "memory_limit": None,
+    "max_restarts": 3,
+    "on_timeout": "raise",
+    "on_error": "raise",
+    "max_errors": None,
+    "debug": None,
+}
 OURS, THEIRS = parameters(stoker.DataLoader), parameters(torch.utils.data.DataLoader)
 
 
 def test_what_the_package_offers() -> None:
-    assert stoker.__all__ == ["DataLoader", "__version__"]
+    assert stoker.__all__ == ["REPLACE", "SKIP", "DataLoader", "__version__"]
+    assert repr([stoker.SKIP, stoker.REPLACE]).count("Instead") == 2
     assert stoker.DataLoader.__name__ == "DataLoader"
     assert stoker.__version__.count(".") == 2
     with pytest.raises(AttributeError, match=r"stoker.*no_such_thing"):
@@ -102,7 +111,9 @@ SAME = [
 ]
 
 
-@pytest.mark.parametrize("name", ["dataset", "batch_size", "sampler", "drop_last", "seed"])
+@pytest.mark.parametrize(
+    "name", ["dataset", "batch_size", "sampler", "drop_last", "seed", "on_error", "max_errors"]
+)
 def test_frozen_attributes_are_frozen(name: str) -> None:
     loader = stoker.DataLoader(Plain(4))
     with pytest.raises(ValueError, match=f"{name} attribute should not be set"):
@@ -167,6 +178,13 @@ def test_a_rebuilt_loader_keeps_every_argument() -> None:
     again = rebuilt(loader, num_workers=2)
     assert (again.seed, again.in_order, again.timeout, again.num_workers) == (3, False, 5, 2)
     assert public(again) == public(loader)
+
+
+def test_a_rebuilt_loader_lets_the_same_errors_pass() -> None:
+    loader = stoker.DataLoader(Plain(9), 2, on_error="skip", max_errors=0.25)
+    for again in (rebuilt(loader), rebuilt(rebuilt(loader)), *(c(loader) for c in COPIES.values())):
+        assert (again.on_error, again.max_errors) == ("skip", 0.25)
+        assert again._account.meter.losses.limit == 0.25
 
 
 def test_a_loader_can_be_rebuilt_from_a_rebuilt_one() -> None:

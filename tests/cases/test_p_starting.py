@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.cases.tuning import tune
+from tests.measured import measures
+
+pytestmark = measures
 
 EPOCHS = """
 def comes_up_slowly(worker):

@@ -139,3 +139,17 @@ def test_c184_it_is_not_named_where_the_step_is_the_bottleneck() -> None:
         del batch
     assert not [remark for remark in made.statistics().remarks if "slow every" in remark]
     list(iterator)
+
+
+@many_workers
+@pytest.mark.parametrize("persistent", [False, True])
+def test_c177_tiny_work_with_many_workers_does_not_freeze(persistent: bool) -> None:
+    """Samples of 64 KiB that take no time, one a batch, with eight workers."""
+    made = loader(Plain(1000, (16384, 1)), "fork", 8, batch_size=1, persistent_workers=persistent)
+    for _ in range(1 + persistent):
+        numbers = []
+        for batch in made:
+            assert batch.shape == (1, 16384, 1)
+            numbers.append(int(batch[0, -1, 0]))
+        assert numbers == list(range(1000))
+    del made

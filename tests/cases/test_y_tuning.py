@@ -7,8 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.cases.tuning import Told, tune
+from tests.measured import measures
 
-pytestmark = pytest.mark.timeout(240)  # importing these libraries takes long on a busy machine
+pytestmark = [
+    pytest.mark.timeout(240),  # importing these libraries takes long on a busy machine
+    measures,
+]
 
 
 def is_told_of_its_own_loader(told: Told, own: int) -> None:

@@ -66,7 +66,7 @@ def batches(loader: DataLoader[Any]) -> list[Any]:
         {"batch_sampler": BatchSampler(SequentialSampler(DATA), 4, False)},
         {"batch_size": 2, "collate_fn": len},
     ],
-    ids=str,
+    ids=lambda arguments: "-".join(arguments) or "plain",
 )
 def test_the_batches_are_the_same(kind: type[DataLoader[Any]], arguments: dict[str, Any]) -> None:
     loader = kind(DATA, **arguments)

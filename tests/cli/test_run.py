@@ -57,10 +57,9 @@ class Ended:
 class Folder:
     """Where scripts are written and run."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, temporary: Path) -> None:
         self.path = path
-        self.temporary = path / "temporary"
-        self.temporary.mkdir()
+        self.temporary = temporary
 
     def write(self, source: str, name: str = "train.py") -> str:
         (self.path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -98,8 +97,8 @@ class Folder:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    return Folder(tmp_path)
+def folder(tmp_path: Path, short_path: Path) -> Folder:
+    return Folder(tmp_path, short_path)
 
 
 def test_a_program_cannot_tell_the_difference(folder: Folder) -> None:
@@ -373,6 +372,37 @@ for number, batch in enumerate(loader):
     assert told.code == -signal.SIGINT
     assert told.err.count("KeyboardInterrupt") == 1
     assert "2 workers as the program says" in told.summary[1]
+    assert list(folder.temporary.glob("stoker-*")) == []
+
+
+def test_ctrl_c_again_and_again_prints_nothing_of_stokers(folder: Folder) -> None:
+    """The program ends in the middle of it; the command tells its summary and ends alike."""
+    script = folder.write(
+        DATA
+        + """
+import os, signal, time
+came = []
+signal.signal(signal.SIGINT, lambda number, frame: came.append(1))
+list(DataLoader(Items(), batch_size=4))
+open("ready", "w").close()
+while len(came) < 5:
+    time.sleep(0.01)
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+"""
+    )
+    with folder.start("-m", "stoker", "run", script) as process:
+        deadline = time.monotonic() + 60
+        while not (folder.path / "ready").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        while process.poll() is None:
+            assert time.monotonic() < deadline
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.005)
+        out, err = process.communicate(timeout=60)
+    told = Ended(process.returncode, out, err.decode())
+    assert told.code == 0
+    assert told.err.splitlines() == told.summary
     assert list(folder.temporary.glob("stoker-*")) == []
 
 

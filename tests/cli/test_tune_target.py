@@ -17,6 +17,9 @@ import pytest
 
 from stoker.cli import main
 from tests.cli.command import run, start, write_target
+from tests.measured import measures
+
+pytestmark = measures
 
 SLEEPING = """
 class Sleeping(Items):

@@ -8,8 +8,11 @@ from pathlib import Path
 import pytest
 
 from stoker.cli import main, sweep
+from stoker.cli.deliver import Outputs, show, write_files
 from stoker.cli.output import check_writable, write_whole
 from stoker.errors import StokerError
+from stoker.host.facts import Fact
+from stoker.tuning.of_sweep import report_of_sweep
 from tests.unit.report.invented import invent
 
 Stoker = Callable[..., int]
@@ -58,6 +61,81 @@ def test_bad_options_are_2(
     assert said in told.err
     assert "Traceback" not in told.err
     assert told.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["x.py:loader", "--workers", "0", "--budget", "9"], "--budget is not for --workers"),
+        (["x.py:loader", "--exhaustive", "--steps", "9"], "--steps is not for --workers"),
+        (["x.py:loader", "--repeats", "2", "--trace", "t.json"], "--trace is not for a sweep"),
+        (["--batch-size", "4", "train.py"], "--batch-size is for a target that is a data set"),
+        (["--step-ms", "4", "train.py"], "--step-ms is for a target"),
+        (["--repeats", "2", "train.py"], "--repeats is for a target"),
+    ],
+)
+def test_an_option_that_would_be_passed_over_is_refused(
+    stoker: Stoker,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert stoker("tune", *arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_step_without_a_name_is_told_of_the_step(
+    stoker: Stoker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert stoker("tune", "x.py:loader", "--step", "step.py") == 1
+    told = capsys.readouterr().err
+    assert "'step.py' does not name a step" in told
+    assert "give --step path/file.py:NAME" in told
+
+
+@pytest.mark.parametrize("option", ["json", "html", "trace"])
+def test_any_result_may_go_to_standard_output_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], option: str, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    outputs = Outputs(**{option: "-"})
+    outputs.check()
+    report = report_of_sweep(invent(), Fact(8 << 30, "memory available"))
+    assert write_files(report, outputs)
+    assert show(report, outputs)
+    told = capsys.readouterr()
+    assert told.out[:1] in "{<"
+    assert told.out.rstrip()[-1:] in "}>"
+    assert "Use num_workers=2" in told.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("paths", "said"),
+    [
+        ({"json": "-", "html": "-"}, "--json and --html both name standard output"),
+        ({"html": "a", "trace": "./a"}, "--html and --trace both name "),
+    ],
+)
+def test_two_results_in_one_place_are_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, paths: dict[str, str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StokerError, match=said):
+        Outputs(**paths).check()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_list_of_commands_cuts_no_line(
+    stoker: Stoker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "80")
+        assert stoker("--help") == 0
+    assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
 
 
 def test_no_target_and_no_such_command_are_2(stoker: Stoker) -> None:

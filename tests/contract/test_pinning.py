@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import stoker
-from stoker.errors import WorkerDied
+from stoker.errors import TransportError, WorkerDied
 from tests.contract.alike import assert_same
 from tests.contract.methods import Tabled, answers, fixed_batches, loader
 from tests.datasets import Failing, Gated, Nested, Plain
@@ -137,9 +137,11 @@ def test_a_samples_error_passes_the_thread(accelerator: Accelerator) -> None:
 
 def test_a_batch_that_cannot_be_rebuilt_is_an_error(accelerator: Accelerator) -> None:
     iterator = iter(loader(Tabled(2, Unloadable), "fork", batch_size=None, pin_memory=True))
-    with pytest.raises(ArithmeticError, match="cannot be rebuilt"):
+    wanted = "Unloadable .ArithmeticError: cannot be rebuilt"
+    with pytest.raises(TransportError, match=wanted) as caught:
         next(iterator)
-    del iterator
+    assert isinstance(caught.value.__cause__, ArithmeticError)
+    del iterator, caught
 
 
 class Unloadable:
@@ -275,3 +277,37 @@ def test_a_real_accelerator_copies_from_pinned_batches(
 
 def assert_(value: bool) -> None:
     assert value
+
+
+def _forks() -> None:
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_no_fork_while_a_batch_is_pinned(accelerator: Accelerator) -> None:
+    """Whoever forks: the copy would find the locks of the library that pins held for ever."""
+    pinning, go_on = threading.Event(), threading.Event()
+
+    def hold(tensor: torch.Tensor) -> None:
+        pinning.set()
+        go_on.wait(20)
+
+    accelerator.before = hold
+    iterator = iter(loader(Plain(2), "fork", 1, pin_memory=True))
+    seen: list[Any] = []
+    consumer = threading.Thread(target=lambda: seen.extend(iterator))
+    consumer.start()
+    assert pinning.wait(20)
+    forking = threading.Thread(target=_forks)
+    forking.start()
+    forking.join(0.1)
+    assert forking.is_alive()
+    go_on.set()
+    forking.join(20)
+    consumer.join(20)
+    assert not forking.is_alive()
+    assert len(seen) == 2

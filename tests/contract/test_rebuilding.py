@@ -90,6 +90,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "seed": {"seed": 7, "shuffle": True, "batch_size": 3},
     "on a time-out": {"on_timeout": "retry", "batch_size": 3},
     "memory limit": {"memory_limit": "1GB", "batch_size": 3},
+    "restarts": {"max_restarts": 7, "batch_size": 3},
+    "on error": {"on_error": "skip", "max_errors": 5, "batch_size": 3},
+    "replacing": {"on_error": "replace", "max_errors": 0.5, "shuffle": True},
     "not persistent": {"persistent_workers": False, "batch_size": 3},
     "persistent": {"persistent_workers": True, "prefetch_factor": 3, "batch_size": 3},
     "unordered": {"in_order": False, "batch_size": 2, "drop_last": True},
@@ -108,9 +111,19 @@ def test_it_stays_automatic_with_all_it_was_given(
         epoch_with(made, workers)
     again = way(made)
     assert type(again) is stoker.DataLoader
-    for name in ("seed", "memory_limit", "on_timeout", "prefetch_factor", "in_order"):
-        assert getattr(again, name) == getattr(made, name)
-    for name in ("timeout", "persistent_workers"):
+    for name in (
+        "seed",
+        "memory_limit",
+        "max_restarts",
+        "timeout",
+        "on_timeout",
+        "on_error",
+        "max_errors",
+        "debug",
+        "prefetch_factor",
+        "persistent_workers",
+        "in_order",
+    ):
         assert getattr(again, name) == getattr(made, name)
     assert isinstance(again.num_workers, int)
     iterator, _ = begun(again)

@@ -183,7 +183,9 @@ def _collate_drawing_torch(samples: list[Any]) -> Any:
     return default_collate(samples), torch.rand(3)
 
 
-@pytest.mark.parametrize("collate", [None, _collate_drawing_torch, list], ids=str)
+@pytest.mark.parametrize(
+    "collate", [None, _collate_drawing_torch, list], ids=["default", "drawing", "list"]
+)
 def test_collate_functions_are_the_same(collate: Any) -> None:
     expected = reference(Drawing(9), batch_size=4, collate_fn=collate)[0]
     assert_same(fixed_batches(Drawing(9), "fork", batch_size=4, collate_fn=collate), expected)

@@ -34,12 +34,12 @@ class Script:
     arguments: tuple[str, ...] = ()
     starter: tuple[str, ...] = ()
 
-    def run(self, folder: Path) -> subprocess.CompletedProcess[str]:
+    def run(self, folder: Path, kept: Path) -> subprocess.CompletedProcess[str]:
         script = str(FOLDER / f"{self.name}.py")
         return subprocess.run(
             [sys.executable, *self.starter, script, *self.arguments],
             cwd=folder / "here",
-            env=_environment(folder),
+            env=_environment(folder, kept),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -63,9 +63,9 @@ SCRIPTS = (
 )
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def _environment(folder: Path, kept: Path) -> dict[str, str]:
     """No network, folders that can be looked at, and one thread: other tests have the CPUs."""
-    places = {name: str(folder / "kept") for name in ("TMPDIR", "TEMP", "TMP", "HF_HOME")}
+    places = {name: str(kept) for name in ("TMPDIR", "TEMP", "TMP", "HF_HOME")}
     # An empty folder that importing an optimizer makes is torch's, whatever the script does.
     places["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "torch")
     offline = {"HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
@@ -77,17 +77,16 @@ def _environment(folder: Path) -> dict[str, str]:
 
 @pytest.mark.timeout(PATIENCE_S + 30)
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
-def test_it_runs_and_leaves_nothing(script: Script, tmp_path: Path) -> None:
-    for name in ("here", "kept"):
-        (tmp_path / name).mkdir()
+def test_it_runs_and_leaves_nothing(script: Script, tmp_path: Path, short_path: Path) -> None:
+    (tmp_path / "here").mkdir()
     before = {path.name for path in FOLDER.iterdir()}
 
-    done = script.run(tmp_path)
+    done = script.run(tmp_path, short_path)
 
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     assert re.fullmatch(script.last_line, done.stdout.rstrip().splitlines()[-1])
-    left = {path.name for name in ("here", "kept") for path in (tmp_path / name).iterdir()}
+    left = {path.name for folder in (tmp_path / "here", short_path) for path in folder.iterdir()}
     assert not [name for name in left if not name.startswith(LOGS_OF_TORCHRUN)]
     assert {path.name for path in FOLDER.iterdir()} == before
 

@@ -67,16 +67,11 @@ def by_exit() -> None:
     os._exit(3)
 
 
-def by_sys_exit() -> None:
-    sys.exit(4)
-
-
 ENDS = [
     (by_kill, -signal.SIGKILL, "SIGKILL"),
     (by_fault, -signal.SIGSEGV, "SIGSEGV"),
     (by_bus_error, -signal.SIGBUS, "SIGBUS"),
     (by_exit, 3, "exit code 3"),
-    (by_sys_exit, 4, "exit code 4"),
 ]
 every_end = pytest.mark.parametrize(("end", "code", "named"), ENDS, ids=[x[2] for x in ENDS])
 

@@ -121,7 +121,7 @@ def test_a_key_error_is_readable() -> None:
     ],
     ids=["two arguments", "fails to build"],
 )
-def test_an_exception_that_cannot_be_built_again_is_a_runtime_error(make: Any) -> None:
+def test_an_exception_whose_constructor_wants_more_than_a_text_keeps_its_type(make: Any) -> None:
     def sample(index: int) -> int:
         if index == 1:
             raise make()
@@ -129,8 +129,13 @@ def test_an_exception_that_cannot_be_built_again_is_a_runtime_error(make: Any) -
 
     iterator = iter(loader(Tabled(3, sample), "fork"))
     assert next(iterator).tolist() == [0]
-    with pytest.raises(RuntimeError, match=f"Caught {type(make()).__name__} in DataLoader worker"):
+    with pytest.raises(type(make())) as caught:
         next(iterator)
+    assert caught.value.args == make().args
+    told = str(caught.value.__cause__)
+    assert "in DataLoader worker process" in told
+    assert "at sample index 1 of batch 1" in told
+    assert "raise make()" in told
     assert next(iterator).tolist() == [2]
     del iterator
 

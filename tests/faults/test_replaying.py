@@ -6,7 +6,6 @@ import logging
 import os
 import signal
 import struct
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -56,11 +55,7 @@ def by_abort() -> None:
     os.abort()
 
 
-def by_sys_exit() -> None:
-    sys.exit(0)
-
-
-ENDS = [kill_self, by_exit, by_fault, by_bus_error, by_abort, by_sys_exit]
+ENDS = [kill_self, by_exit, by_fault, by_bus_error, by_abort]
 
 
 def same(dataset: Any, made: Any, **options: Any) -> None:
@@ -289,13 +284,14 @@ def test_a_death_while_idle_keeps_what_was_made(wide: int, whom: list[int]) -> N
     iterator = iter(made)
     batches = [copied(next(iterator))]
     _let_all_be_made(iterator)
+    more_to_make = iterator.feed.assigned_so_far < LENGTH // 4
     for process in [iterator._workers[at] for at in whom]:
         os.kill(process.pid, signal.SIGKILL)
     assert are_gone([iterator._workers[at].pid for at in whom], 5)
     batches += [copied(batch) for batch in iterator]
     assert_same(batches, expected(dataset, batch_size=4))
     assert made.statistics().made == LENGTH // 4
-    assert made.statistics().replaced == len(whom)
+    assert made.statistics().replaced == (len(whom) if more_to_make else 0)
 
 
 def test_what_was_ready_in_a_dead_workers_memory_may_be_kept_for_ever() -> None:

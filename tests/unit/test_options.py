@@ -130,3 +130,118 @@ def test_a_generator_and_a_seed_must_agree() -> None:
 
 def test_a_prefetch_of_nothing_says_what_to_do() -> None:
     assert "prefetch_factor=0" in str(options.prefetch_of_zero())
+
+
+def _mend(index: Any, error: Exception) -> Any:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("given", "policy"),
+    [
+        ("raise", None),
+        ("skip", options.SKIP),
+        ("replace", options.REPLACE),
+        (_mend, _mend),
+        (print, print),
+    ],
+)
+def test_what_may_become_of_broken_samples(given: Any, policy: Any) -> None:
+    assert options.on_error(given) is policy
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ("ignore", ArgumentError),
+        ("", ArgumentError),
+        ("Skip", ArgumentError),
+        (None, TypeError),
+        (True, TypeError),
+        (3, TypeError),
+        (options.SKIP, TypeError),
+        (["skip"], TypeError),
+    ],
+)
+def test_what_may_not(given: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="on_error") as caught:
+        options.on_error(given)
+    assert repr(given) in str(caught.value)
+
+
+@pytest.mark.parametrize("given", [None, 0, 1, 10**9, np.int64(5), 0.5, 1e-9, np.float64(0.25)])
+def test_how_many_may_be_broken(given: Any) -> None:
+    most = options.max_errors(given, options.SKIP)
+    assert most == given
+    assert type(most) in (type(None), int, float)
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        (-1, ArgumentError),
+        (0.0, ArgumentError),
+        (1.0, ArgumentError),
+        (3.0, ArgumentError),
+        (-0.5, ArgumentError),
+        (float("nan"), ArgumentError),
+        (float("inf"), ArgumentError),
+        (True, TypeError),
+        ("3", TypeError),
+        ([3], TypeError),
+    ],
+)
+def test_what_is_no_bound(given: Any, error: type[Exception]) -> None:
+    with pytest.raises(error, match="max_errors") as caught:
+        options.max_errors(given, options.SKIP)
+    assert repr(given) in str(caught.value)
+
+
+def test_a_bound_for_nothing_is_refused() -> None:
+    assert options.max_errors(None, None) is None
+    with pytest.raises(ArgumentError, match="on_error='raise'") as caught:
+        options.max_errors(3, None)
+    assert "on_error='skip'" in caught.value.change
+
+
+@given(st.text(max_size=8) | st.integers() | st.floats() | st.none() | st.booleans())
+def test_any_value_is_taken_or_refused_by_name(value: Any) -> None:
+    for check, name in [
+        (options.on_error, "on_error"),
+        (lambda given: options.max_errors(given, options.SKIP), "max_errors"),
+    ]:
+        refusal = name
+        try:
+            check(value)
+        except (ArgumentError, TypeError) as error:
+            refusal = str(error)
+        assert name in refusal
+
+
+@pytest.mark.parametrize("given", [1, 0, "1", [], 1.0])
+def test_what_is_no_bool_is_no_debug(given: Any) -> None:
+    with pytest.raises(TypeError, match="debug"):
+        options.debug(given)
+
+
+@pytest.mark.parametrize(
+    ("variable", "given", "debugs"),
+    [
+        (None, None, False),
+        ("1", None, True),
+        ("yes", None, True),
+        ("0", None, False),
+        ("", None, False),
+        ("off", None, False),
+        ("1", False, False),
+        ("0", True, True),
+        (None, True, True),
+    ],
+)
+def test_the_argument_overrules_the_variable(
+    variable: str | None, given: bool | None, debugs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("STOKER_DEBUG", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("STOKER_DEBUG", variable)
+    assert options.debugs(options.debug(given)) == debugs

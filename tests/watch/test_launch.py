@@ -16,6 +16,7 @@ import pytest
 
 from stoker.errors import ProgramError
 from stoker.watch import launch
+from stoker.watch.folder import run_folder
 from stoker.watch.program import Program
 from stoker.watch.settings import Settings
 from stoker.watch.signals import Handled
@@ -64,7 +65,7 @@ class Here:
     def run(
         self, source: str, tick: Callable[[launch.Running], object] | None = None
     ) -> launch.Ended:
-        with launch.run_folder() as folder:
+        with run_folder() as folder:
             settings = Settings("run", folder)
             with launch.started(self.program(source), settings) as running:
                 return running.wait(None if tick is None else lambda: tick(running))
@@ -111,17 +112,18 @@ def test_what_cannot_be_started_is_told(here: Here) -> None:
     file.write_text("\x00\x01")
     file.chmod(0o755)
     refused = pytest.raises(ProgramError, match="could not be started")
-    with launch.run_folder() as folder, refused:
+    with run_folder() as folder, refused:
         launch.started(Program.of(["./go"]), Settings("run", folder)).__enter__()
 
 
 COMMAND = """
 import sys
 from stoker.watch import launch
+from stoker.watch.folder import run_folder
 from stoker.watch.program import Program
 from stoker.watch.settings import Settings
 from stoker.watch.signals import Handled
-with launch.run_folder() as folder:
+with run_folder() as folder:
     with launch.started(Program.of(sys.argv[1:]), Settings("run", folder)) as running:
         ended = running.wait()
 launch.end_like(ended)
@@ -313,7 +315,7 @@ def test_where_signals_cannot_be_waited_for_they_are_handled(
     program = here.program(
         HANDLES.replace("print(*came, flush=True)", "open('came', 'w').write(str(came))"), "2"
     )
-    with launch.run_folder() as folder, launch.started(program, Settings("run", folder)) as running:
+    with run_folder() as folder, launch.started(program, Settings("run", folder)) as running:
         assert running.wait(lambda: send(running)).returncode == 0
     assert (here.folder / "came").read_text() == str([int(number) for number in wanted])
     assert [signal.getsignal(number) for number in wanted] == before

@@ -62,8 +62,9 @@ def test_people_read_the_number_the_rate_the_waiting_and_why() -> None:
     head, line = summary(outcome(LINE))
     assert head == "stoker run: 1 loader"
     assert line == (
-        "  train.py:31: 2 workers (the program says 4), 10 batches/s, waited 10 % of the time. "
-        "A batch takes 40 ms to make and the step 20 ms: 2 workers keep it fed"
+        "  train.py:31: 2 workers (the program says 4), 10 batches/s, waited 10 % of the "
+        "whole time, starting and choosing included. Chosen last, because "
+        "a batch takes 40 ms to make and the step 20 ms: 2 workers keep it fed"
     )
     kept = replace(LINE, automatic=False, reason="", processes=2, workers=(1, 2))
     assert "in 2 processes: 1 to 2 workers as the program says" in summary(outcome(kept))[1]

@@ -179,6 +179,7 @@ def test_what_stoker_refuses_and_torch_takes_runs_on_torchs(told: Told) -> None:
     loader = Loader(Numbers(4), num_workers=1, prefetch_factor=0, batch_size=2)
     assert type(loader) is Loader
     assert not hasattr(loader, "memory_limit")
+    assert not hasattr(loader, "on_timeout")
     (line,) = told()
     assert "prefetch_factor option should be at least 1" in line.fallback
     assert line.workers == (1, 1)

@@ -7,7 +7,9 @@ command's module is imported when it is asked for, so that ``stoker --help`` is 
 
 from __future__ import annotations
 
+import atexit
 import importlib
+import signal
 import sys
 
 import click
@@ -39,8 +41,15 @@ def stoker() -> None:
     """Feed the batches: find out how many workers a DataLoader should have."""
 
 
+def _print_no_traceback() -> None:
+    """Ctrl-C while the interpreter ends would print one: it ends this process instead."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def main() -> None:
     """Run the command line and exit; never returns."""
+    atexit.register(_print_no_traceback)
     if sys.stdout is None:
         click.echo(
             "Error: standard output is closed; there is nowhere to tell the result", err=True

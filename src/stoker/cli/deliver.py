@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,46 +25,63 @@ from stoker.tuning.answer import Answer, Report
 
 @dataclass(frozen=True)
 class Outputs:
-    """Where a report goes besides the terminal; None where it does not.
+    """Where a report goes besides the terminal: a file, "-" for standard output, None for nowhere.
 
-    Attributes:
-        json: A file, or "-" for standard output.
-        html: A file.
-        trace: A file.
+    Standard output takes one of them, and then nothing else.
     """
 
     json: str | None = None
     html: str | None = None
     trace: str | None = None
 
+    @property
+    def on_stdout(self) -> bool:
+        """Whether standard output is for one of them."""
+        return STDOUT in (self.json, self.html, self.trace)
+
     def check(self) -> None:
         """Find out before anything is measured whether they can be written.
 
         Raises:
-            StokerError: One can't.
+            StokerError: One can't, or two would be in the same place.
         """
-        for path in (self.json, self.html, self.trace):
-            if path not in (None, STDOUT):
-                check_writable(str(path))
+        first: dict[str, str] = {}
+        for option, path in (("--json", self.json), ("--html", self.html), ("--trace", self.trace)):
+            if path is None:
+                continue
+            place = path if path == STDOUT else os.path.realpath(path)
+            if place in first and not _is_nowhere(place):
+                raise _both_in(path, first[place], option)
+            first[place] = option
+            if path != STDOUT:
+                check_writable(path)
+
+
+def _is_nowhere(place: str) -> bool:
+    return place == os.devnull
+
+
+def _both_in(path: str, one: str, other: str) -> StokerError:
+    where = "standard output" if path == STDOUT else f"'{path}'"
+    return StokerError(
+        f"{one} and {other} both name {where}.",
+        doing="checking it before anything is measured",
+        change=f"name another file for {other}",
+    )
 
 
 def write_files(report: Report, outputs: Outputs) -> bool:
     """Write what was asked for; whether all of it was. What can't be is told."""
-    writes: list[Callable[[], None]] = []
-    if outputs.json == STDOUT:
-        writes.append(lambda: write_stream(sys.stdout, report_json(report)))
-    elif outputs.json is not None:
-        writes.append(partial(_write, outputs.json, report_json, report))
-    if outputs.html is not None:
-        writes.append(partial(_write, outputs.html, page_html, report))
-    if outputs.trace is not None:
-        writes.append(partial(_write, outputs.trace, trace_json, report))
-    done = [told_if_failed(write) for write in writes]
+    texts = ((outputs.json, report_json), (outputs.html, page_html), (outputs.trace, trace_json))
+    done = [told_if_failed(partial(_write, path, of, report)) for path, of in texts if path]
     return all(done)
 
 
 def _write(path: str, text_of: Callable[[Report], str], report: Report) -> None:
-    write_whole(path, text_of(report))
+    if path == STDOUT:
+        write_stream(sys.stdout, text_of(report))
+    else:
+        write_whole(path, text_of(report))
 
 
 def told_if_failed(write: Callable[[], None]) -> bool:
@@ -79,7 +97,7 @@ def told_if_failed(write: Callable[[], None]) -> bool:
 
 def show(report: Report, outputs: Outputs) -> bool:
     """Print the report and its failures; whether that could be done."""
-    stream = sys.stderr if outputs.json == STDOUT else sys.stdout
+    stream = sys.stderr if outputs.on_stdout else sys.stdout
     printed = told_if_failed(lambda: _print(report, stream)) if report.answers else True
     for failure in grouped(report.failures):
         text = f"Error: {failure_text(failure)}\n"

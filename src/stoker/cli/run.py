@@ -30,7 +30,9 @@ import click
 def command(
     workers: Literal["auto", "keep"], json_path: str | None, program: tuple[str, ...]
 ) -> int:
-    """Run a training program on Stoker's loader, without a change to it.
+    """Run a training program on Stoker's loader.
+
+    The program is not changed.
 
     PROGRAM is a script (train.py), a module (-m package.module) or a command (torchrun).
     Every DataLoader that it makes chooses its number of workers while it trains; no batch

@@ -13,10 +13,12 @@ from stoker.cli.output import STDOUT, accept_any_text, check_writable, write_str
 from stoker.errors import StokerError
 from stoker.report.run import run_json, summary
 from stoker.watch import launch
+from stoker.watch.folder import run_folder
 from stoker.watch.parts import failures_in, served_in
 from stoker.watch.program import Program
 from stoker.watch.served import Outcome
 from stoker.watch.settings import Settings
+from stoker.watch.signals import ignore_ctrl_c
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,12 @@ def run_and_tell(request: Request) -> NoReturn:
 
 def _run(program: Program, request: Request) -> tuple[launch.Ended, Outcome]:
     began_at = time.monotonic()
-    with launch.run_folder() as folder:
+    with run_folder() as folder:
         settings = Settings("run", folder, workers=request.workers)
         to_stderr = request.json_path == STDOUT
         with launch.started(program, settings, stdout_to_stderr=to_stderr) as running:
             ended = running.wait()
+            ignore_ctrl_c()
         outcome = Outcome(
             command=program.command,
             returncode=ended.returncode,

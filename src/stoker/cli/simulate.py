@@ -41,7 +41,9 @@ def command(
     loader: str | None,
     json_path: str | None,
 ) -> int:
-    """Foretell what measured work would want on a machine that you do not have.
+    """Say what measured work would want elsewhere.
+
+    Elsewhere is a machine that you do not have: its CPUs, memory and training step are options.
 
     RESULT is a file written by stoker tune --json; - is standard input. Nothing is run. The
     answer is a number of workers with its range of doubt, and what it assumes.

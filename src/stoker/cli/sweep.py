@@ -15,7 +15,7 @@ from typing import IO
 from rich.console import Console
 
 from stoker.cli.deliver import Outputs, told_if_failed, write_files
-from stoker.cli.output import STDOUT, write_stream
+from stoker.cli.output import write_stream
 from stoker.cli.progress import shown
 from stoker.host.cpus import cpu_facts
 from stoker.host.facts import Fact
@@ -124,7 +124,7 @@ def _signals_as_interrupts() -> Iterator[None]:
 def _deliver(result: TuneResult, memory: Fact[int], request: SweepRequest) -> bool:
     """Everything that can be written is; whether all of it was."""
     outputs = request.outputs
-    report_to = sys.stderr if outputs.json == STDOUT else sys.stdout
+    report_to = sys.stderr if outputs.on_stdout else sys.stdout
     shown = [partial(_print_report, result, report_to), partial(_print_failures, result)]
     done = [told_if_failed(write) for write in shown]
     return write_files(report_of_sweep(result, memory, request.consumer), outputs) and all(done)

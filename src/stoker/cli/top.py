@@ -21,10 +21,10 @@ INTERVAL_S = 1.0
 @click.option("--once", is_flag=True, help="Look once and exit.")
 @click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for each look.")
 def command(pid: int | None, interval: float, once: bool, as_json: bool) -> int:
-    """Show every running Stoker loader of this user, or those of the process PID.
+    """Show every running Stoker loader of this user.
 
-    The loaders are not slowed by it. Ctrl-C ends it. Without a terminal it looks once,
-    unless it prints JSON.
+    With PID, those of that process. The loaders are not slowed by it. Ctrl-C ends it.
+    Without a terminal it looks once, unless it prints JSON.
     """
     try:
         from stoker.cli.live import watch

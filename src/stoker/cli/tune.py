@@ -5,10 +5,9 @@ from __future__ import annotations
 import click
 
 from stoker.cli.options import Seconds, WorkerCounts
-from stoker.tuning.target import is_target
+from stoker.tuning.named import is_target
 
 TIMEOUT_S = 300.0
-BATCH_SIZE = 32
 
 
 class _TargetOrProgram(click.Command):
@@ -43,9 +42,7 @@ class _TargetOrProgram(click.Command):
 @click.option(
     "--batch-size",
     type=click.IntRange(min=1),
-    default=BATCH_SIZE,
-    show_default=True,
-    help="For a target that is a data set.",
+    help="For a target that is a data set.  [default: 32]",
 )
 @click.option(
     "--workers",
@@ -78,9 +75,12 @@ class _TargetOrProgram(click.Command):
 @click.option(
     "--json", "json_path", metavar="FILE", help="Write the result as JSON; - is standard output."
 )
-@click.option("--html", "html_path", metavar="FILE", help="Write the result as a page.")
+@click.option("--html", "html_path", metavar="FILE", help="Write it as a page; - as above.")
 @click.option(
-    "--trace", "trace_path", metavar="FILE", help="Write a timeline for Perfetto or a browser."
+    "--trace",
+    "trace_path",
+    metavar="FILE",
+    help="Write a timeline for Perfetto or a browser; - as above.",
 )
 def command(
     words: tuple[str, ...],
@@ -90,7 +90,7 @@ def command(
     steps: int | None,
     step_ms: float | None,
     step: str | None,
-    batch_size: int,
+    batch_size: int | None,
     workers: list[int] | None,
     exhaustive: bool,
     batches: int | None,
@@ -101,7 +101,7 @@ def command(
     html_path: str | None,
     trace_path: str | None,
 ) -> int:
-    """Measure loaders and recommend a number of workers, with the reason.
+    """Say how many workers the loaders should have.
 
     PROGRAM is a training script (train.py), a module (-m package.module) or a command
     (torchrun), with its arguments. It runs as it is, until every DataLoader that it iterates
@@ -120,8 +120,8 @@ def command(
     return run_and_report(
         Request(
             words=("-m", *words) if module else words,
-            seconds=budget if budget is not None else seconds,
-            trial_s=seconds,
+            budget=budget,
+            seconds=seconds,
             steps=steps,
             step_ms=step_ms,
             step=step,

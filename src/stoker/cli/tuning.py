@@ -9,15 +9,15 @@ import click
 
 from stoker.cli.deliver import Outputs, show, told_if_failed, write_files
 from stoker.cli.endings import no_loader
-from stoker.cli.output import STDOUT, accept_any_text, write_stream
+from stoker.cli.output import accept_any_text, write_stream
 from stoker.cli.sweep import SweepRequest, run_sweep
 from stoker.cli.timekeeper import DEFAULT_SECONDS
 from stoker.cli.watching import Plan, Watched, watch_program, watch_target
 from stoker.host.cpus import cpu_facts
 from stoker.tuning.answers import remember
+from stoker.tuning.named import STEP, is_target, parse
 from stoker.tuning.of_sweep import CONSUMER
 from stoker.tuning.search import default_counts
-from stoker.tuning.target import is_target, parse_target
 from stoker.tuning.wording import count_of, duration
 from stoker.watch import launch
 from stoker.watch.program import Program
@@ -28,12 +28,12 @@ class Request:
     """What was asked on the command line; None where nothing was."""
 
     words: tuple[str, ...]
+    budget: float | None
     seconds: float | None
-    trial_s: float | None
     steps: int | None
     step_ms: float | None
     step: str | None
-    batch_size: int
+    batch_size: int | None
     workers: list[int] | None
     exhaustive: bool
     batches: int | None
@@ -41,6 +41,11 @@ class Request:
     timeout_s: float
     cache: bool
     outputs: Outputs
+
+    @property
+    def most_s(self) -> float | None:
+        """How long to measure at most, where it is not trial by trial."""
+        return self.seconds if self.budget is None else self.budget
 
     @property
     def sweeps(self) -> bool:
@@ -60,26 +65,40 @@ def run_and_report(request: Request) -> int:
     request.outputs.check()
     if not is_target(request.words[0]):
         return _tune_program(request)
-    parse_target(request.words[0])
+    parse(request.words[0])
     if len(request.words) > 1:
         raise click.UsageError(f"A target takes no arguments: {' '.join(request.words[1:])}")
     if request.step is not None and request.step_ms is not None:
         raise click.UsageError("--step and --step-ms exclude each other.")
     if request.step is not None:
-        parse_target(request.step)
+        parse(request.step, STEP)
     if request.sweeps:
         return _sweep(request)
     return _tune_target(request)
 
 
+def _refuse(why: str, **options: object) -> None:
+    """Refuse each of these options that was given.
+
+    Raises:
+        click.UsageError: One was.
+    """
+    for name, value in options.items():
+        if value is not None:
+            raise click.UsageError(f"--{name.replace('_', '-')} {why}.")
+
+
 def _sweep(request: Request) -> int:
+    bounded = "is not for --workers and --exhaustive: --batches, --seconds and --repeats bound them"
+    _refuse(bounded, budget=request.budget, steps=request.steps)
+    _refuse("is not for a sweep: it has no timeline", trace=request.outputs.trace)
     return run_sweep(
         SweepRequest(
             request.words[0],
             request.workers,
             request.exhaustive,
             request.batches,
-            request.trial_s,
+            request.seconds,
             request.repeats,
             request.timeout_s,
             request.outputs,
@@ -111,15 +130,14 @@ def _tune_target(request: Request) -> int:
 
 
 def _tune_program(request: Request) -> int:
-    for name, value in (("--step-ms", request.step_ms), ("--step", request.step)):
-        if value is not None:
-            raise click.UsageError(f"{name} is for a target: a program has its own step.")
-    for name, number in (("--batches", request.batches), ("--repeats", request.repeats)):
-        if number is not None:
-            raise click.UsageError(f"{name} is for a target.")
+    _refuse(
+        "is for a target: a program has its own step", step_ms=request.step_ms, step=request.step
+    )
+    _refuse("is for a target that is a data set", batch_size=request.batch_size)
+    _refuse("is for a target", batches=request.batches, repeats=request.repeats)
     program = Program.of(request.words)
     told_if_failed(lambda: write_stream(sys.stderr, _to_begin_with(program, request)))
-    watched = watch_program(program, _plan(request, to_stderr=request.outputs.json == STDOUT))
+    watched = watch_program(program, _plan(request, to_stderr=request.outputs.on_stdout))
     code = _told(watched, request)
     if watched.report.exit_code:
         launch.end_like(watched.ending.ended)
@@ -128,7 +146,7 @@ def _tune_program(request: Request) -> int:
 
 def _to_begin_with(program: Program, request: Request) -> str:
     """That the program will be stopped: whoever expects it to train should know."""
-    most = f"{request.seconds or DEFAULT_SECONDS:g} s"
+    most = f"{request.most_s or DEFAULT_SECONDS:g} s"
     if request.steps is not None:
         most = f"{count_of(request.steps, 'batch')}, {most}"
     told = "it is stopped when its loaders have an answer"
@@ -140,7 +158,7 @@ def _plan(request: Request, *, to_stderr: bool) -> Plan:
     if counts is None and request.exhaustive:
         counts = default_counts(cpu_facts().usable.value, exhaustive=True)
     return Plan(
-        seconds=request.seconds,
+        seconds=request.most_s,
         steps=request.steps,
         counts=tuple(counts) if counts is not None else None,
         timeout_s=request.timeout_s,

@@ -16,10 +16,11 @@ from stoker.host.cpus import cpu_facts
 from stoker.host.memory import memory_facts
 from stoker.host.software import software_facts
 from stoker.tuning.answer import Answer, Report
-from stoker.tuning.findings import answer_of
 from stoker.tuning.fresh import program_of
+from stoker.tuning.one_line import answers_of
 from stoker.tuning.site_record import SiteRecord
 from stoker.watch import launch
+from stoker.watch.folder import run_folder
 from stoker.watch.program import Program
 from stoker.watch.settings import Settings
 
@@ -64,7 +65,7 @@ def watch_program(program: Program, plan: Plan) -> Watched:
     Raises:
         StokerError: It could not be started.
     """
-    with launch.run_folder() as folder:
+    with run_folder() as folder:
         settings = _settings(folder, plan, "the program's own step")
         return _watch(program, settings, plan, program.command, "program")
 
@@ -84,7 +85,7 @@ def watch_target(target: str, request: dict[str, object], plan: Plan, consumer: 
         program_of("stoker.watch.target_program"),
         json.dumps({"target": target, **request}),
     )
-    with launch.run_folder() as folder:
+    with run_folder() as folder:
         settings = _settings(folder, plan, consumer)
         return _watch(Program((target,), argv), settings, plan, target, "target")
 
@@ -141,15 +142,15 @@ def _clear(running: launch.Running) -> None:
 
 def _answers(records: list[SiteRecord], target: str, plan: Plan) -> list[tuple[SiteRecord, Answer]]:
     """One for each line, the one that cost most waiting first."""
-    found = []
     named: dict[str, int] = {}
+    several = []
     for record in records:
         name = target or f"{Path(record.site.file).name}:{record.site.line}"
         named[name] = named.get(name, 0) + 1
         if named[name] > 1:  # one line may make loaders for several data sets
             name = f"{name} #{named[name]}"
-        answer = answer_of(record, name=name, read_source=_source, whole=plan.trace)
-        found.append((record, answer))
+        several.append((name, record))
+    found = answers_of(several, read_source=_source, whole=plan.trace)
     return sorted(found, key=lambda pair: _lost_s(pair[1]), reverse=True)
 
 

@@ -23,15 +23,19 @@ from dataclasses import dataclass
 from time import perf_counter, thread_time
 from typing import Any, Protocol
 
+from stoker.errors import StokerError
 from stoker.feed.crew import Crew
 from stoker.feed.feed import Feed
 from stoker.feed.meter import Meter
 from stoker.feed.window import Window
+from stoker.order.broken import Damage
 from stoker.order.epoch import EpochPlan, Task
 from stoker.transport.arena import check_size
 from stoker.transport.layout import Packing, size_bytes
 from stoker.workers.making import MapMaker
-from stoker.workers.messages import BeginEpoch, Failed
+from stoker.workers.messages import BeginEpoch
+from stoker.workers.tolerance import LEFT_OUT
+from stoker.workers.unpicklable import why_not
 
 _LOOK_AGAIN_S = 0.01
 _CLOCKED = 16
@@ -99,6 +103,8 @@ class Epoch:
 
 def _make_and_finish(epoch: Epoch, task: Task) -> Any:
     batch = epoch.maker.make(task)
+    if batch is LEFT_OUT:
+        return batch
     if epoch.batch_limit_bytes is not None:
         check_size(size_bytes(batch), epoch.batch_limit_bytes)
     return epoch.pin(batch) if epoch.pin else batch
@@ -164,21 +170,25 @@ class AdaptiveFeed:
 
     def next(self) -> Any:
         """The next batch; raises what `Feed.next` raises."""
-        feed = self._feed
-        if feed is not None and feed.crew.staying < self.workers:
-            feed.check()
-            self._grow(feed.crew)
-        if feed is not None and self._is_for_workers(feed):
-            batch = feed.next()
-            if feed.restarted != self._restarted:
-                self._note_restarts(feed)
-        else:
-            batch = self._load(feed)
+        while (batch := self._next_or_none_left()) is LEFT_OUT:
+            self._delivered += 1
         self._delivered += 1
         if self._meter.left_at >= self._due:
             began = perf_counter()
             self._look(batch)
             self._meter.looked(began, perf_counter())
+        return batch
+
+    def _next_or_none_left(self) -> Any:
+        feed = self._feed
+        if feed is not None and feed.crew.staying < self.workers:
+            feed.check()
+            self._grow(feed.crew)
+        if feed is None or not self._is_for_workers(feed):
+            return self._load(feed)
+        batch = feed.next()
+        if feed.restarted != self._restarted:
+            self._note_restarts(feed)
         return batch
 
     def _is_for_workers(self, feed: Feed) -> bool:
@@ -217,7 +227,11 @@ class AdaptiveFeed:
             batch = self._make_by_the_clock(task)
         if before is not None and before == self.made_of:
             self.made_of = self._now.likeness()  # What reading changes is no change of the user's.
-        meter.loaded(entered, perf_counter())
+        damage, left_out = self._now.maker.damage, batch is LEFT_OUT
+        if damage is not None:
+            meter.lost(task.number, damage, left_out=left_out)
+        told = meter.left_out if left_out else meter.loaded
+        told(entered, perf_counter())
         return batch
 
     def _take_over(self, feed: Feed) -> Task | None:
@@ -310,7 +324,7 @@ class AdaptiveFeed:
             # Weak, so that both are gone, with their descriptors, when nobody needs them.
             again = weakref.WeakMethod(self._second_try)
             if not self._governor.least:
-                self._feed.on_second_try = lambda task, failed: _held(again)(task, failed)
+                self._feed.opening.on_second_try = lambda *tried: _held(again)(*tried)
             self._feed.begin_epoch(self._now.plan, self._message, self._now.plan.upcoming)
         self._starting = None
         self.workers = workers
@@ -335,7 +349,9 @@ class AdaptiveFeed:
                 if crew.staying < self._governor.least:
                     raise
                 self.workers = crew.staying
-                self._governor.refused(f"workers could not be started: {error!r}", self.workers)
+                why = error.__cause__ if isinstance(error.__cause__, StokerError) else None
+                told = why.what if why else repr(error)
+                self._governor.refused(f"workers could not be started: {told}", self.workers)
                 self._governor.performed(self.workers)
                 return False
             since, count = self._starting or (began, 0)
@@ -349,7 +365,8 @@ class AdaptiveFeed:
         try:
             packing = Packing(batch, None, 0)
         except Exception as error:
-            self._governor.refused(f"a batch does not pickle: {error!r}")
+            why = why_not(batch, "batch") or repr(error)
+            self._governor.refused(f"a batch does not pickle: {why}")
             return False
         if packing.devices:
             places = ", ".join(sorted(packing.devices))
@@ -359,13 +376,13 @@ class AdaptiveFeed:
         self._suits_workers = True
         return True
 
-    def _second_try(self, task: Task, failed: Failed) -> Any:
-        """What a worker failed at first of all may need the main process."""
-        batch = self._make(task)
-        if self.workers:  # What else they had begun fails in the same way.
-            name = failed.error.exc_type.__name__
+    def _second_try(self, task: Task, name: str, unreadable: bool) -> tuple[Any, Damage | None]:
+        """What a worker failed at first of all, or can't send, may need the main process."""
+        batch, damage = self._make(task), self._now.maker.damage
+        is_better = not (unreadable and damage is not None and damage.is_whole)
+        if self.workers and is_better:  # What else they had begun fails in the same way.
             self._rule_out(f"workers raise {name} where the main process does not")
-        return batch
+        return batch, damage
 
     def _rule_out(self, why: str) -> None:
         self._governor.refused(why)

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from stoker.feed.dispatch import Dispatcher
 from stoker.feed.meter import Meter
@@ -34,6 +33,7 @@ class Crewman:
         leaving: It was told to leave.
         waits: It is given nothing before it has come up, since others can make it sooner.
         batches: How many it has made.
+        sound: Whether it has ever read a sample.
         service_s: How long it takes for a batch; None when not known yet.
         affinity: The CPUs it may run on; None when not known.
         busy_since: When it could begin with what it is making, or was started, by
@@ -44,6 +44,7 @@ class Crewman:
     leaving: bool = False
     waits: bool = False
     batches: int = 0
+    sound: bool = False
     service_s: float | None = None
     affinity: frozenset[int] | None = None
     busy_since: float = field(default_factory=time.perf_counter)
@@ -115,8 +116,7 @@ class Crew:
 
     def _start(self, count: int, first: BeginEpoch) -> None:
         began = time.perf_counter()
-        with self._quiet():
-            started = self.pool.add(count, first)
+        started = self.pool.add(count, first)
         for worker in started:
             self.men[worker] = Crewman()
         self._meter.peak_workers = max(self._meter.peak_workers, len(self.men))
@@ -127,10 +127,6 @@ class Crew:
             self.pinner = self._new_pinner(self.pool)
             self.pool.watch(self.pinner.connection)
         self._meter.totals.start_s += time.perf_counter() - began
-
-    def _quiet(self) -> AbstractContextManager[Any]:
-        """Within it, a copy of this process finds no lock that the pinning thread holds."""
-        return self.pinner.paused() if self.pinner else nullcontext()
 
     def dismiss(self) -> None:
         """Lets workers end that were told to leave and have nothing left to do.
@@ -169,6 +165,7 @@ class Crew:
             seconds = man.service_s + _SMOOTHING * (seconds - man.service_s)
         man.service_s = seconds
         man.batches += 1
+        man.sound = man.sound or message.damage is None or not message.damage.is_whole
         size_bytes = message.shipment.size_bytes
         self._meter.made(message.seconds, message.cpu_s, message.starved_s, size_bytes)
 
@@ -184,8 +181,7 @@ class Crew:
             Exception: What starting a process raises.
         """
         began = time.perf_counter()
-        with self._quiet():
-            self.pool.start([worker], first)
+        self.pool.start([worker], first)
         self.men[worker] = Crewman(waits=not at_once)
         self._meter.totals.start_s += time.perf_counter() - began
 

@@ -7,8 +7,12 @@ from collections.abc import Sequence
 from textwrap import indent
 from typing import NamedTuple
 
-from stoker.errors import IteratorStopped, WaitTimeout
+from stoker.errors import IteratorStopped, NotPicklable, TransportError, WaitTimeout
 from stoker.feed.plight import Plight, likely, seconds, told
+from stoker.order.epoch import Task
+from stoker.transport.fields import samples_at
+from stoker.transport.unbuilt import Unbuilt
+from stoker.workers.unpicklable import said, why_not
 
 
 class WaitedFor(NamedTuple):
@@ -89,3 +93,36 @@ def in_a_copy(owner_pid: int) -> IteratorStopped:
         likely="os.fork(), or a process started by fork, after iter(loader)",
         change="iter(loader) in the new process makes an iterator of its own",
     )
+
+
+def cannot_be_built(broken: Unbuilt, task: Task | None, sharded: bool) -> TransportError:
+    """The error for a batch that arrived, and whose own types fail to be built again."""
+    cause = broken.__cause__
+    doing = "opening a batch of a worker"
+    if task is not None:
+        doing = f"opening batch {task.number}"
+        samples = [] if sharded else samples_at(broken.steps, task.index)
+        if len(samples) == 1:
+            doing += f", at sample index {samples[0]!r}"
+        elif not sharded:
+            doing += f", of sample indices {samples or task.index!r}"
+    return TransportError(
+        f"A batch can't be built again in the main process: {broken} ({said(cause)})",
+        doing=doing,
+        likely="a type whose __reduce__, __setstate__ or constructor does not take back what "
+        "pickle has kept of it",
+        change="collate_fn=, or the data set, to return tensors, arrays and plain values; "
+        "or num_workers=0",
+    )
+
+
+def indices_not_sent(task: Task, why: Exception) -> NotPicklable:
+    """The error for a sampler's indices that do not pickle."""
+    error = NotPicklable(
+        f"The indices of a batch do not pickle: {why_not(task.index, 'index') or said(why)}",
+        doing=f"sending batch {task.number} to a worker",
+        likely="a sampler that yields more than numbers and strings",
+        change="sampler= or batch_sampler=, to yield what pickles; or num_workers=0",
+    )
+    error.__cause__ = why
+    return error

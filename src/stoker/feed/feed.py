@@ -22,24 +22,27 @@ from typing import Any
 from stoker.feed.allotting import allotted
 from stoker.feed.crew import Crew
 from stoker.feed.dispatch import BURST_S, Dispatcher, nap_s, queue_depth
-from stoker.feed.faults import in_a_copy, was_closed
+from stoker.feed.faults import in_a_copy, indices_not_sent, was_closed
 from stoker.feed.meter import Meter
+from stoker.feed.opening import Opening
 from stoker.feed.pinning import Pinned
 from stoker.feed.replacing import Opened, Raises, Replacing
 from stoker.feed.restarts import Restarts
 from stoker.feed.room import Room
-from stoker.feed.vigil import LEFT_OUT, Scene, Vigil
+from stoker.feed.vigil import Scene, Vigil
 from stoker.order.epoch import EpochPlan, Task
 from stoker.workers.death import Died
+from stoker.workers.hearing import hear
 from stoker.workers.messages import (
     BeginEpoch,
-    Failed,
     Made,
     Repeated,
     Repeating,
     ShardEnded,
     Started,
+    Told,
 )
+from stoker.workers.tolerance import LEFT_OUT
 
 
 class Feed:
@@ -60,8 +63,7 @@ class Feed:
     Attributes:
         crew: The workers.
         closed: Whether the workers have been stopped.
-        on_second_try: Called with a task and the first answer of a worker, where that is an
-            error; makes the batch in another way, or raises.
+        opening: Makes batches of answers.
     """
 
     def __init__(
@@ -87,8 +89,8 @@ class Feed:
         self._room = room
         made_of = likeness if restarts.limit or vigil.replaces else None
         self._replacing = Replacing(crew, restarts, sharded=sharded, likeness=made_of)
+        self.opening = Opening(crew, room, sharded=sharded)
         self.closed = False
-        self.on_second_try: Callable[[Task, Failed], Any] | None = None
         self._owner_pid = os.getpid()
         self._epoch = -1
         self._waited_at = -BURST_S
@@ -199,31 +201,33 @@ class Feed:
         return task
 
     def next(self) -> Any:
-        """The next batch.
+        """The next batch; `LEFT_OUT` in place of one that nobody is to get.
 
         Raises:
             StopIteration: The epoch is over.
             WorkerDied: A worker is dead and may not be replaced.
             WaitTimeout: Nothing came in time.
+            TooManyErrors: More samples could not be read than may be let pass.
             Exception: What the data set, collate function or sampler raised for this batch.
         """
         entered = time.perf_counter()
         self._meter.entered(entered)
-        answer, task = LEFT_OUT, None
         try:
-            while answer is LEFT_OUT:
-                number = self._wait_for_batch(entered)
-                answer, task = self._answers.pop(number), self._tasks.pop(number, None)
-                self._dispatcher.delivered(number)
+            number = self._wait_for_batch(entered)
         except StopIteration:
             raise
         except BaseException:
             if os.getpid() == self._owner_pid:
                 self.close()
             raise
-        batch = self._open(answer, task)
+        answer = self._answers.pop(number)
+        self._dispatcher.delivered(number)
+        batch = self.opening.open(answer, self._tasks.pop(number, None))
+        if self.opening.reported and (damage := self.opening.reported.take(number)):
+            self._meter.lost(number, damage, left_out=batch is LEFT_OUT)
         self._assign()
-        self._meter.delivered(entered, time.perf_counter(), self._waited_s)
+        told = self._meter.left_out if batch is LEFT_OUT else self._meter.delivered
+        told(entered, time.perf_counter(), self._waited_s)
         return batch
 
     def _wait_for_batch(self, entered: float) -> int:
@@ -288,21 +292,6 @@ class Feed:
         except Exception as error:
             self._fault = self._fault or error
 
-    def _open(self, answer: Any, task: Task | None) -> Any:
-        if isinstance(answer, tuple):
-            worker, message = answer
-            if isinstance(message, Failed):
-                man = self.crew.men.get(worker)
-                if self.on_second_try and task and man is not None and not man.batches:
-                    return self.on_second_try(task, message)
-                message.error.reraise()
-            self._room.learn(self._pool.largest_bytes)
-            copy = self._room.is_scarce and self._pool.lent >= self._room.lent_limit
-            return self._pool.open(worker, message.shipment, copy=copy)
-        if hasattr(answer, "reraise"):
-            answer.reraise()
-        return answer.batch
-
     def _assign(self) -> None:
         """Sends workers all they may have now."""
         waiting = time.perf_counter() - self._waited_at < BURST_S
@@ -349,9 +338,12 @@ class Feed:
             excess = self._pool.slot_count - self._room.slots if self._room.is_scarce else 0
             self._pool.make(worker, self._epoch, tasks, excess, self._replacing.careful(tasks))
         except Exception as error:  # Indices that do not pickle.
-            for task in tasks:
-                self._dispatcher.finished(worker, task.number)
-                self._answers[task.number] = Raises(error)
+            if len(tasks) > 1:  # Of which of them?
+                for task in tasks:
+                    self._send(worker, [task])
+                return
+            self._dispatcher.finished(worker, tasks[0].number)
+            self._answers[tasks[0].number] = Raises(indices_not_sent(tasks[0], error))
 
     def _allotted(self, depths: dict[int, int]) -> dict[int, int]:
         opened = sum(type(answer) is Opened for answer in self._answers.values())
@@ -381,6 +373,8 @@ class Feed:
             elif isinstance(message, Started):
                 self._replacing.blame.came_up()
                 self.crew.came_up(worker, message)
+            elif isinstance(message, Told):
+                hear(message)
             elif isinstance(message, (Repeating, Repeated)):
                 self._replacing.repeats(worker, message)
             elif message is None:
@@ -398,6 +392,7 @@ class Feed:
             self._dispatcher.shard_ended(worker, message.number)
             return
         self.crew.men[worker].busy_since = time.perf_counter()
+        self.opening.reported.note(message.number, getattr(message, "damage", None))
         if isinstance(message, Made):
             self.crew.has_made(worker, message)
             if self.crew.pinner is not None:
@@ -422,6 +417,7 @@ class Feed:
         for answer in self._answers.values():
             self._drop(answer)
         self._answers = {}
+        self.opening.reported.clear()
 
     def _handle_death(self, worker: int, death: Died) -> None:
         if not self._dispatcher.has_ended(worker):

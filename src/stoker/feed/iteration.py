@@ -28,13 +28,16 @@ from torch.utils.data.graph_settings import apply_sharding
 
 from stoker.feed.adaptive import AdaptiveFeed, Epoch, Governor
 from stoker.feed.crew import Crew
+from stoker.feed.faults import was_closed
 from stoker.feed.feed import Feed
 from stoker.feed.meter import Meter
 from stoker.feed.pinning import Pinner
 from stoker.feed.restarts import Restarts
 from stoker.feed.room import Room
 from stoker.feed.vigil import Vigil
-from stoker.order.epoch import EpochPlan, PrivateSampling
+from stoker.host.interrupts import undisturbed
+from stoker.order.broken import Damage
+from stoker.order.epoch import EpochPlan, PrivateSampling, Task
 from stoker.order.keys import EpochKey
 from stoker.transport.arena import PrivateArena, check_size
 from stoker.transport.layout import size_bytes
@@ -45,6 +48,7 @@ from stoker.workers.likeness import likeness
 from stoker.workers.making import Draws, Ended, IterableMaker, Maker, MapMaker
 from stoker.workers.messages import BeginEpoch
 from stoker.workers.process import ProcessPool
+from stoker.workers.tolerance import LEFT_OUT, OnError
 
 _LEAST_RECYCLED_BYTES = 1024 * 1024
 _KEPT_SLOTS = 16
@@ -80,6 +84,7 @@ class Setting:
         tell: Lets the outside know how it goes; returns when to do so next, as
             `time.perf_counter` counts.
         lasting: Where each epoch has an iterator of its own and yet no seed; else None.
+        on_error: What is to become of samples that can't be read; None: their error is raised.
     """
 
     private_sampling: bool
@@ -92,6 +97,7 @@ class Setting:
     begun: Callable[[EpochPlan], None]
     tell: Callable[[], float]
     lasting: Lasting | None = None
+    on_error: OnError | None = None
 
 
 class _Iterator(_BaseDataLoaderIter):
@@ -154,7 +160,7 @@ class _Iterator(_BaseDataLoaderIter):
         )
         plan.hold_first()
         self._setting.begun(plan)
-        self._leave = weakref.finalize(self, plan.leave)
+        self._leave = weakref.finalize(self, undisturbed, plan.leave)
         self._leave.atexit = False
         self._plan = plan
         return plan
@@ -173,6 +179,7 @@ class _Iterator(_BaseDataLoaderIter):
             collate=self._collate_here(),
             key=self._key,
             draws=self._setting.draws,
+            on_error=self._setting.on_error,
         )
 
     def _iterable_maker(self) -> IterableMaker:
@@ -183,6 +190,7 @@ class _Iterator(_BaseDataLoaderIter):
             drop_last=self._drop_last,
             key=self._key,
             shard=0,
+            on_error=self._setting.on_error,
         )
 
     def _new_job(self, loader: Any) -> Job:
@@ -204,34 +212,87 @@ class _Iterator(_BaseDataLoaderIter):
             segments=kind_here(),
             draws=self._setting.draws,
             batch_limit_bytes=self._setting.room.batch_limit_bytes,
+            on_error=self._setting.on_error,
         )
 
     def _begin_message(self) -> BeginEpoch:
         return BeginEpoch(self._epoch, (self._key.base_seed, self._key.epoch), self._shared_seed)
 
     def __next__(self) -> Any:
-        # torch's own __next__ costs 5 us for a profiler's mark that is seldom wanted.
-        if self._iterable or torch._C._autograd._profiler_enabled():
-            try:
-                return super().__next__()
-            except StopIteration:
-                self._plan.reached()
-                raise
         try:
+            # torch's own __next__ costs 5 us for a profiler's mark that is seldom wanted.
+            if self._iterable or torch._C._autograd._profiler_enabled():
+                return super().__next__()
             data = self._next_data()
         except StopIteration:
             self._plan.reached()
+            raise
+        except Exception:
+            raise
+        except BaseException:
+            self._break_off()
             raise
         self._num_yielded += 1
         if self._setting.meter.left_at >= self._tell_at:
             self._tell_at = self._setting.tell()
         return data
 
+    def _break_off(self) -> None:
+        """Ctrl-C, in a sample, the sampler or anywhere: what was under way may be lost.
+
+        So nobody is to go on as if it had never been.
+        """
+        vars(self)["_next_data"] = _is_broken_off
+
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        vars(self).pop("_next_data", None)
+        super()._reset(loader, first_iter)
+
     def _next_data(self) -> Any:
         raise AssertionError("a subclass makes the batches")
 
 
-class InlineIterator(_Iterator):
+def _is_broken_off() -> Any:
+    raise was_closed()
+
+
+class MadeHere(_Iterator):
+    """What iterators share that make batches in the main process."""
+
+    def _made(self, task: Task) -> tuple[Any, Damage | None]:
+        """A batch, or `LEFT_OUT`, and what is broken in it; raises `Ended`."""
+        raise NotImplementedError
+
+    def _next_data(self) -> Any:
+        while (data := self._next_or_none_left()) is LEFT_OUT:
+            pass
+        return data
+
+    def _next_or_none_left(self) -> Any:
+        meter, entered = self._setting.meter, perf_counter()
+        meter.entered(entered)
+        task = self._plan.next()
+        if task is None:
+            raise StopIteration
+        try:
+            data, damage = self._made(task)
+        except Ended:
+            raise StopIteration from None
+        if damage is not None:
+            meter.lost(task.number, damage, left_out=data is LEFT_OUT)
+            if data is LEFT_OUT:
+                meter.left_out(entered, perf_counter())
+                return data
+        limit_bytes = self._setting.room.batch_limit_bytes
+        if limit_bytes is not None:
+            check_size(size_bytes(data), limit_bytes)
+        if self._pin_memory:
+            data = pin_memory(data, self._pin_memory_device)
+        meter.loaded(entered, perf_counter())
+        return data
+
+
+class InlineIterator(MadeHere):
     """Makes batches in the main process (``num_workers=0``)."""
 
     def __init__(self, loader: Any, setting: Setting) -> None:
@@ -243,26 +304,10 @@ class InlineIterator(_Iterator):
             apply_sharding(self._dataset, self._world_size, self._rank)
         self._new_plan()
         self._maker: Maker = self._iterable_maker() if self._iterable else self._map_maker()
-        self._meter = setting.meter
-        self._meter.begin_epoch()
-        self._batch_limit_bytes = setting.room.batch_limit_bytes
+        setting.meter.begin_epoch()
 
-    def _next_data(self) -> Any:
-        entered = perf_counter()
-        self._meter.entered(entered)
-        task = self._plan.next()
-        if task is None:
-            raise StopIteration
-        try:
-            data = self._maker.make(task)
-        except Ended:
-            raise StopIteration from None
-        if self._batch_limit_bytes is not None:
-            check_size(size_bytes(data), self._batch_limit_bytes)
-        if self._pin_memory:
-            data = pin_memory(data, self._pin_memory_device)
-        self._meter.loaded(entered, perf_counter())
-        return data
+    def _made(self, task: Task) -> tuple[Any, Damage | None]:
+        return self._maker.make(task), self._maker.damage
 
 
 class _WithWorkers(_Iterator):
@@ -333,7 +378,11 @@ class WorkerIterator(_WithWorkers):
 
     def _begin_epoch(self, plan: EpochPlan, message: BeginEpoch) -> None:
         self._setting.meter.begin_epoch()
-        self._feed.begin_epoch(plan, message)
+        try:
+            self._feed.begin_epoch(plan, message)
+        except BaseException:  # Ctrl-C: a worker may have been sent half a message.
+            self._shutdown_workers()
+            raise
 
     def _reset(self, loader: Any, first_iter: bool = False) -> None:
         """Begins another epoch with the same workers; torch's loader calls it."""
@@ -349,13 +398,19 @@ class WorkerIterator(_WithWorkers):
 
     def _next_data(self) -> Any:
         try:
-            return self._feed.next()
+            while (data := self._feed.next()) is LEFT_OUT:
+                pass
+            return data
         except StopIteration:
             if self._persistent_workers:
                 self._feed.rest()
             else:
                 self._shutdown_workers()
             raise
+
+    def _break_off(self) -> None:
+        super()._break_off()
+        self._shutdown_workers()
 
     def _shutdown_workers(self) -> None:
         """Stops the workers; libraries that know torch's iterator call it."""
@@ -392,7 +447,7 @@ class AutoIterator(_WithWorkers):
         self._feed = spare or AdaptiveFeed(governor, setting.meter)
         pin = functools.partial(pin_memory, device=self._pin_memory_device)
         self._over = False
-        self._close = weakref.finalize(self, done, self._feed)
+        self._close = weakref.finalize(self, undisturbed, done, self._feed)
         self._close.atexit = False
         adaptive = governor.least == 0
         self._feed.begin_epoch(
@@ -427,3 +482,8 @@ class AutoIterator(_WithWorkers):
             self._over = True
             self._close()
             raise
+
+    def _break_off(self) -> None:
+        super()._break_off()
+        self._feed.close()  # A worker may have been sent half a message.
+        self._close()

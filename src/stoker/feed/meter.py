@@ -10,7 +10,9 @@ from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, fields
 
+from stoker.feed.losses import Losses
 from stoker.feed.window import Window
+from stoker.order.broken import Damage
 
 WAIT_BOUNDS_S = (0.0001, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, float("inf"))
 _PAUSE_S = 1.0
@@ -79,8 +81,9 @@ class Meter:
         peak_in_flight: Most batches in flight at once.
         peak_slot_bytes: Most memory that slots took at once.
         recent: The last window.
-        timed_out: Batches that did not come in time and were made again, or left out.
-        left_out: Of those, how many were left out.
+        timed_out: Batches that did not come in time and were made again, or given up.
+        given_up: Of those, how many were given up: nobody gets them.
+        losses: Samples that could not be read.
     """
 
     def __init__(self) -> None:
@@ -95,7 +98,8 @@ class Meter:
         self.peak_slot_bytes = 0
         self.recent: Window | None = None
         self.timed_out = 0
-        self.left_out = 0
+        self.given_up = 0
+        self.losses = Losses()
         self.left_at = 0.0
         self._away = False
         self._opening = False
@@ -104,11 +108,12 @@ class Meter:
     def gave_up(self, *, skipped: bool) -> None:
         """A batch did not come in time, and is left out or made again."""
         self.timed_out += 1
-        self.left_out += skipped
+        self.given_up += skipped
 
     def begin_epoch(self) -> None:
         """The time until the next batch is asked for is not the consumer's step."""
         self.totals.epochs += 1
+        self.losses.begin_epoch()
         self._away = False
         self._opening = True
 
@@ -133,6 +138,20 @@ class Meter:
         self.left_at = now
         self._away = True
         self._opening = False
+
+    def left_out(self, entered: float, now: float, waited_s: float | None = None) -> None:
+        """A batch that nothing is left of: made in the main process, or waited for."""
+        if waited_s is None:
+            self.totals.loading_s += now - entered
+            return
+        self.totals.waited_s += waited_s
+        self.totals.handling_s += now - entered - waited_s
+        if self._opening:
+            self.totals.opening_s += waited_s
+
+    def lost(self, batch: int, damage: Damage, *, left_out: bool) -> None:
+        """Samples of a batch could not be read; see `Losses.take`, and what it raises."""
+        self.losses.take(batch, damage, left_out=left_out, delivered=self.totals.batches)
 
     def clocked(self, seconds: float, cpu_s: float) -> None:
         """What the last batch made in the main process took, by two clocks."""

@@ -6,24 +6,53 @@ under a copy to the device that has not finished.
 Guarantees
     - Whatever fails in the thread surfaces as itself, in place of the batch it belongs to.
     - The thread is ours alone: it ends with `close`, and is started after the workers.
+    - This process is never forked, by whomever, while such a thread starts or pins: the copy
+      would find locked what the thread holds, in Python or a library, and nobody to unlock it.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 import queue
 import threading
+import weakref
 from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch._utils import ExceptionWrapper
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from stoker.transport.arena import LentSlots
+from stoker.transport.unbuilt import Unbuilt
 from stoker.workers.messages import Made
 from stoker.workers.process import ProcessPool
+from stoker.workers.raised import Raised
+
+_GATE = threading.RLock()
+_EVERY_PINNER: weakref.WeakSet[Pinner] = weakref.WeakSet()
+_PAUSED: list[threading.RLock] = []
+
+
+def _before_fork() -> None:
+    _GATE.acquire()
+    for pinner in list(_EVERY_PINNER):
+        lock = pinner.at_work
+        lock.acquire()
+        _PAUSED.append(lock)
+
+
+def _after_fork() -> None:
+    while _PAUSED:
+        _PAUSED.pop().release()
+    _GATE.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
+    )
 
 
 @dataclass
@@ -41,7 +70,7 @@ class PinFailed(Pinned):
 
     def reraise(self) -> None:
         """Raises what the thread caught, with its traceback."""
-        self.batch.reraise()
+        raise self.batch if isinstance(self.batch, Unbuilt) else self.batch.rebuilt()
 
 
 class Pinner:
@@ -54,6 +83,7 @@ class Pinner:
     Attributes:
         connection: Can be read when `collect` has something.
         pending: Batches that were submitted and not collected.
+        at_work: Held while a batch is pinned.
     """
 
     def __init__(self, pool: ProcessPool, device: str | None) -> None:
@@ -62,11 +92,13 @@ class Pinner:
         self.connection, self._wake = multiprocessing.Pipe(duplex=False)
         self._waiting: queue.SimpleQueue[tuple[int, Made, LentSlots] | None] = queue.SimpleQueue()
         self._pinned: deque[Pinned] = deque()
-        self._at_work = threading.Lock()
+        self.at_work = threading.RLock()
         self.pending = 0
         self._index = torch.accelerator.current_device_index()
         self._thread = threading.Thread(target=self._run, name="stoker-pin", daemon=True)
-        self._thread.start()
+        with _GATE:
+            self._thread.start()
+            _EVERY_PINNER.add(self)
 
     def submit(self, worker: int, made: Made) -> None:
         """Gives the thread a batch, which outlives its worker. Does not block."""
@@ -79,10 +111,6 @@ class Pinner:
         self.pending -= 1
         return [self._pinned.popleft()]
 
-    def paused(self) -> threading.Lock:
-        """A context in which the thread pins nothing, and so holds no lock of a library."""
-        return self._at_work
-
     def close(self) -> None:
         """Ends the thread after the batch it is at."""
         if self._thread.is_alive():
@@ -94,7 +122,7 @@ class Pinner:
     def _run(self) -> None:
         torch.accelerator.set_device_index(self._index)
         while (item := self._waiting.get()) is not None:
-            with self._at_work:
+            with self.at_work:
                 self._pinned.append(self._pin(*item))
             self._wake.send_bytes(b".")
             del item
@@ -103,6 +131,8 @@ class Pinner:
         try:
             batch = pin_memory(slots.open(made.shipment), self._device)
             return Pinned(made.epoch, made.number, worker, batch)
-        except Exception:
+        except Unbuilt as broken:
+            return PinFailed(made.epoch, made.number, worker, broken)
+        except BaseException as error:
             where = f"in pin memory thread for device {self._index}, batch {made.number}"
-            return PinFailed(made.epoch, made.number, worker, ExceptionWrapper(where=where))
+            return PinFailed(made.epoch, made.number, worker, Raised.of(error, where))

@@ -35,12 +35,14 @@ from stoker.workers.death import Died
 from stoker.workers.messages import (
     BeginEpoch,
     Failed,
+    LeftOut,
     Made,
     Repeat,
     Repeated,
     Repeating,
     ShardEnded,
 )
+from stoker.workers.tolerance import LEFT_OUT
 
 _log = logging.getLogger("stoker")
 
@@ -139,7 +141,7 @@ class Replacing:
         while self._missing and self._launch(self._missing.pop()) is None:
             pass  # Until one still can't be started.
 
-    def answered(self, worker: int, message: Made | Failed | ShardEnded) -> None:
+    def answered(self, worker: int, message: Made | Failed | LeftOut | ShardEnded) -> None:
         """A worker has answered a task of this epoch."""
         if self.blame.suspects:
             self.blame.answered(message.number)
@@ -257,8 +259,8 @@ class Replacing:
                 del answers[number]
                 self._dispatcher.put_back(number)
                 continue
-            if isinstance(message, Failed):
-                answers[number] = message.error
+            if isinstance(message, (Failed, LeftOut)):
+                answers[number] = message.error if isinstance(message, Failed) else LEFT_OUT
                 continue
             try:
                 answers[number] = Opened(slots.open(message.shipment))

@@ -28,8 +28,6 @@ _log = logging.getLogger("stoker")
 
 OnTimeout = Literal["raise", "retry", "skip"]
 
-LEFT_OUT: Any = object()
-"""Stands for a batch that nobody gets."""
 START_S = 60.0
 """How long a worker may take to come up before it counts as hung; at least the time-out."""
 _ANSWER_S = 1.0

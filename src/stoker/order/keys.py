@@ -12,7 +12,7 @@ _M32 = 0xFFFFFFFF
 _M64 = 0xFFFFFFFFFFFFFFFF
 _M63 = _M64 >> 1  # so that torch.initial_seed() fits a tensor of int64
 _EPOCH = 0x45 << 56
-_SAMPLE, _BATCH, _SHARD, _SAMPLER = (0x53, 0x42, 0x49, 0x4F)
+_SAMPLE, _BATCH, _SHARD, _SAMPLER, _REPLACEMENT = (0x53, 0x42, 0x49, 0x4F, 0x52)
 
 
 def mix(word: int) -> int:
@@ -56,6 +56,7 @@ class EpochKey:
         self._batches = _Seeds(mix(root ^ _BATCH))
         self._shards = mix(root ^ _SHARD)
         self._sampler = mix(root ^ _SAMPLER) & _M63
+        self._replacements = mix(root ^ _REPLACEMENT)
 
     def sample(self, position: int) -> int:
         """The 63-bit seed of the sample at ``position`` (0-based) in the epoch."""
@@ -68,6 +69,10 @@ class EpochKey:
     def shard(self, shard: int, step: int) -> int:
         """The 63-bit seed of step ``step`` of the iterator that worker ``shard`` holds."""
         return mix(mix(self._shards ^ shard) ^ step) & _M63
+
+    def replacement(self, position: int, attempt: int) -> int:
+        """64 bits that choose what takes the place of a sample that can't be read."""
+        return mix(mix(self._replacements ^ position) ^ attempt)
 
     def sampler(self) -> int:
         """The 63-bit seed of a sampler that has no generator of its own."""

@@ -6,10 +6,12 @@ from rich.table import Table
 
 from stoker.report.terminal import cpus_line, loader_line
 from stoker.tuning.answer import Answer, Line, Parts, Rate, Report
-from stoker.tuning.wording import count_of, duration, number, percent, times, workers
+from stoker.tuning.wording import count_of, duration, number, percent, stopped, times, workers
 
 MOST_LINES = 3
 NOTABLE = 0.05
+FAR_ABOVE = 20.0
+"""A bound that is so many times the rate now says only that loading is all there is to wait for."""
 
 
 def heading(report: Report) -> str:
@@ -18,7 +20,7 @@ def heading(report: Report) -> str:
     if report.kind == "program":
         loaders = count_of(len(report.answers), "loader")
         ended = f"; {report.ended}" if report.ended else ""
-        lines.append(f"{loaders} watched for {duration(report.elapsed_s)}{ended}")
+        lines.append(f"{loaders}, {duration(report.elapsed_s)} with starting and ending{ended}")
     return "\n".join(lines)
 
 
@@ -85,8 +87,8 @@ def verdict(answer: Answer, *, partial: bool) -> str:
     """The answer in a few lines: waiting, limit, gain and the change."""
     lines = [line for line in (_waiting(answer), _bound(answer)) if line]
     if answer.limit.sentence:
-        lines.append(f"Limit ({answer.limit.kind}): {answer.limit.sentence}")
-    lines += [f"Also: {remark}" for remark in answer.remarks]
+        lines.append(f"Limit ({answer.limit.kind}): {stopped(answer.limit.sentence)}")
+    lines += [f"Also: {stopped(remark)}" for remark in answer.remarks]
     lines += _dearest(answer.lines, answer.best_parts or answer.parts)
     lines += _advice(answer, partial)
     return "\n".join(lines)
@@ -110,6 +112,8 @@ def _bound(answer: Answer) -> str:
     told = f"With batches that are ready: {number(answer.bound_per_s)} batches/s"
     if answer.most_gain is None:
         return f"{told}; no loader setting gives more."
+    if answer.most_gain > FAR_ABOVE:
+        return f"Making batches takes nearly all of the time: {told[0].lower()}{told[1:]}."
     if answer.most_gain < 1 + NOTABLE:
         return f"{told}: no loader setting gains more than {percent(answer.most_gain - 1)}."
     return f"{told}: no loader setting gains more than {times(answer.most_gain)}."
@@ -135,7 +139,7 @@ def _advice(answer: Answer, partial: bool) -> list[str]:
     advice = answer.advice
     if advice is None:
         return ["No setting was measured to the end, so none is recommended."]
-    lines = [advice.reason]
+    lines = [stopped(advice.reason)]
     if partial:
         lines.append("This is partial: not everything could be measured.")
     elif not advice.certain:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stoker.report.drawing import Table
-from stoker.report.plain_words import measured_sentence
+from stoker.report.plain_words import FAR_ABOVE, measured_sentence
 from stoker.tuning.answer import Answer, Report, Site
 from stoker.tuning.result import LoaderFacts
 from stoker.tuning.table import memory
@@ -39,11 +39,16 @@ def loader_table(answer: Answer) -> Table:
         *(_setting_rows(answer.loader) if answer.loader else []),
         ("who used the batches", answer.consumer),
         ("watched", measured_sentence(answer)),
-        ("the consumer's own time for a batch", _duration(answer.step_s)),
+        ("the training's own time for a batch", _duration(answer.step_s)),
         ("from iter(loader) to the first batch", _duration(answer.start_s)),
-        ("most that any loader setting could gain", _times(answer.most_gain)),
+        ("most that any loader setting could gain", _most(answer.most_gain)),
     ]
     return Table(("", "value"), tuple(row for row in rows if row[1]))
+
+
+def _most(gain: float | None) -> str:
+    far = gain is not None and gain > FAR_ABOVE
+    return f"more than {FAR_ABOVE:g} times" if far else _times(gain)
 
 
 def _site_rows(site: Site, made: int) -> list[tuple[str, str]]:
@@ -86,13 +91,13 @@ def cost_table(answer: Answer) -> Table | None:
         ("making a batch, with a CPU at hand", doubt),
         ("of that, on a CPU", duration(work.cpu_s)),
         ("differs from batch to batch by", percent(work.spread)),
-        ("the consumer's own time for a batch", duration(work.step_s)),
+        ("the training's own time for a batch", duration(work.step_s)),
         ("receiving a batch", duration(work.handling_s)),
         ("starting a worker", duration(work.start_s)),
         ("memory of a worker", own),
         ("size of a batch", memory(work.batch_bytes) if work.batch_bytes else ""),
         (
-            "workers that would keep the consumer fed",
+            "workers that would keep the training fed",
             _closed_form(work.service_s, work.step_s),
         ),
     ]

@@ -20,7 +20,7 @@ from stoker.report.plot_rates import first_batch_plot, memory_plot, rate_plot
 from stoker.report.plot_timeline import timeline_plot
 from stoker.report.terminal import grouped
 from stoker.tuning.answer import Answer, Report
-from stoker.tuning.wording import count_of, duration, percent
+from stoker.tuning.wording import count_of, duration, percent, sentence
 
 if TYPE_CHECKING:
     from jinja2 import Template
@@ -92,7 +92,7 @@ def _template() -> Template:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(percent=percent, tail=_tail, tied=_tied)
+    environment.filters.update(percent=percent, sentence=sentence, tail=_tail, tied=_tied)
     return environment.from_string(_file("page.html.jinja"))
 
 
@@ -160,11 +160,9 @@ def _summary(report: Report) -> str:
     return " · ".join(parts)
 
 
-def _tied(sentence: str) -> str:
-    """`sentence` with numbers that stay on one line with their units."""
-    return re.sub(
-        r"(?<=[0-9]) (?=(?:%|[mµ]?s\b|[KMGT]iB\b|workers?\b|times\b))", "\u00a0", sentence
-    )
+def _tied(text: str) -> str:
+    """`text` with numbers that stay on one line with their units."""
+    return re.sub(r"(?<=[0-9]) (?=(?:%|[mµ]?s\b|[KMGT]iB\b|workers?\b|times\b))", "\u00a0", text)
 
 
 def _tail(path: str) -> str:

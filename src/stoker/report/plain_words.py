@@ -8,9 +8,11 @@ from stoker.tuning.answer import Answer, LimitKind
 from stoker.tuning.wording import count_of, number, percent, times, workers
 
 SAME = 1.02
+"""A gain below this is none that anybody would notice."""
 LESS = 0.9
 """Of the gain over a whole epoch: a steady rate that gains less is told beside it."""
-"""A gain below this is none that anybody would notice."""
+FAR_ABOVE = 20.0
+"""A bound that is so many times the rate now is no aim: loading is all there is to wait for."""
 
 LIMITS: dict[LimitKind, tuple[str, str]] = {
     "consumer": (
@@ -25,8 +27,8 @@ LIMITS: dict[LimitKind, tuple[str, str]] = {
     ),
     "storage": (
         "The limit is what samples wait for",
-        "Making a batch mostly waits for storage, the network or a lock, and all workers share it. "
-        "Faster storage or fewer, larger reads would help.",
+        "Making a batch mostly waits for storage, the network, a lock or a sleep, and not for the "
+        "CPU. Faster storage or fewer, larger reads would help.",
     ),
     "order": (
         "The limit is the order of batches",
@@ -160,7 +162,7 @@ def tiles(answer: Answer) -> list[Tile]:
         gain = "" if advice.gain is None else f", {times(advice.gain)} the speed of now"
         meaning = workers(advice.num_workers) + gain
         found.append(Tile("recommended", number(advice.batches_per_s), unit, meaning, "good"))
-    if answer.bound_per_s is not None:
+    if answer.bound_per_s is not None and (answer.most_gain or 1.0) <= FAR_ABOVE:
         meaning = "if every batch were ready in advance"
         found.append(Tile("the most possible", number(answer.bound_per_s), unit, meaning, "bound"))
     return found

@@ -150,7 +150,9 @@ def _stretches(spans: Sequence[Span], meanings: Mapping[int, str]) -> tuple[Stre
     runs = _runs_by_count(spans)
     found = [_stretch(_named(run[0].num_workers, meanings), run[:AT_FIRST]) for run in runs]
     found.sort(key=lambda stretch: stretch.from_s)
-    return (*found[:MOST_STRETCHES], _stretch("everything", spans))
+    first = {stretch.text: stretch for stretch in reversed(found)}  # the same words lead to one
+    kept = sorted(first.values(), key=lambda stretch: stretch.from_s)
+    return (*kept[:MOST_STRETCHES], _stretch("everything", spans))
 
 
 def _named(count: int, meanings: Mapping[int, str]) -> str:

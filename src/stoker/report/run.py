@@ -46,7 +46,7 @@ def _line(line: Served) -> str:
     else:
         parts.append(", ".join([f"{_workers(line)}{_asked(line)}", *_pace(line)]))
         if line.reason:
-            parts[-1] += f". {line.reason[0].upper()}{line.reason[1:]}"
+            parts[-1] += f". Chosen last, because {line.reason[0].lower()}{line.reason[1:]}"
     text = "  " + ": ".join(parts)
     return text if len(text) <= _MOST_CHARACTERS else f"{text[: _MOST_CHARACTERS - 1]}…"
 
@@ -77,8 +77,13 @@ def _pace(line: Served) -> list[str]:
     each = " in each" if line.processes > 1 else ""
     return [
         f"{number(line.rate_per_s)} batches/s{each}",
-        f"waited {percent(line.waiting)} of the time",
+        f"waited {percent(line.waiting)} of the whole time{_with_search(line)}",
     ]
+
+
+def _with_search(line: Served) -> str:
+    """Of a number that was chosen on the way: the reason speaks of its end, the share of it all."""
+    return ", starting and choosing included" if line.automatic else ""
 
 
 def run_json(outcome: Outcome) -> str:

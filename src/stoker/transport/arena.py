@@ -274,7 +274,7 @@ class LentSlots:
             copy: Whether to copy it out of its slot, which is then free at once.
 
         Raises:
-            Exception: What the batch's own types raise while they are rebuilt.
+            Unbuilt: Something in it can't be rebuilt.
         """
         if shipment.slot is None:
             return unpack(shipment.envelope, shipment.envelope.memory, copy=True)

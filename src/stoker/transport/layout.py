@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from stoker.transport.unbuilt import Unbuilt
+
 ALIGNMENT_BYTES = 64
 SMALL_BYTES = 32 * 1024
 """Leaves up to this size are copied out of a slot; streams and batches up to it skip the slot."""
@@ -287,7 +289,7 @@ def unpack(envelope: Envelope, memory: Any, *, copy: bool = False) -> Any:
         The batch. Its large leaves keep `memory` alive unless `copy`.
 
     Raises:
-        Exception: What the batch's own types raise while they are rebuilt.
+        Unbuilt: Something in it can't be rebuilt; its cause is what was raised.
     """
     view = memoryview(memory).cast("B")
 
@@ -298,4 +300,9 @@ def unpack(envelope: Envelope, memory: Any, *, copy: bool = False) -> Any:
     stream = envelope.stream
     if isinstance(stream, Region):
         stream = bytes(view[stream.offset : stream.offset + stream.size_bytes])
-    return _Unpacking(stream, map(piece, envelope.buffers), memory, copy).load()
+    try:
+        return _Unpacking(stream, map(piece, envelope.buffers), memory, copy).load()
+    except Exception as error:  # Whatever the code of its types does.
+        again = _Unpacking(b"", iter(()), memory, copy=True)
+        buffers = map(piece, envelope.buffers)
+        raise Unbuilt.of(stream, buffers, again.persistent_load) from error

@@ -20,6 +20,7 @@ from stoker.feed.meter import Meter
 from stoker.feed.restarts import Restarts
 from stoker.feed.room import Room
 from stoker.host.affinity import affinity_finding, mask_now, worker_finding
+from stoker.host.interrupts import undisturbed
 from stoker.host.memory import memory_facts
 from stoker.host.ranks import CpuShare, cpu_share
 from stoker.order.epoch import EpochPlan
@@ -59,6 +60,7 @@ class Account:
     Args:
         memory_limit: What the user has set, in bytes; None: a share of what is available.
         max_restarts: How many workers that died may be replaced in an hour.
+        max_errors: How many samples of an epoch, or which share of them, may be broken.
 
     Attributes:
         draws: What is known about whether samples draw.
@@ -71,11 +73,17 @@ class Account:
         automatic: Whether the number of workers is chosen and not given.
     """
 
-    def __init__(self, memory_limit: int | None, max_restarts: int = 0) -> None:
+    def __init__(
+        self,
+        memory_limit: int | None,
+        max_restarts: int = 0,
+        max_errors: int | float | None = None,
+    ) -> None:
         self.restarts = Restarts(max_restarts)
         self.draws = Draws()
         self.lasting = Lasting()
         self.meter = Meter()
+        self.meter.losses.limit = max_errors
         self._memory_limit = memory_limit
         self._share: CpuShare | None = None
         self.room = Room(memory_limit or 0, "memory_limit", strict=memory_limit is not None)
@@ -92,7 +100,7 @@ class Account:
         self._warned: set[str] = set()
         self._thread = threading.get_ident()
         self._key = next(_KEYS)
-        weakref.finalize(self, _end, self._key)
+        weakref.finalize(self, undisturbed, _end, self._key)
 
     @property
     def share(self) -> CpuShare:
@@ -109,6 +117,7 @@ class Account:
             automatic: Whether its number of workers is chosen and not given.
         """
         self._identity = identity
+        self.meter.losses.length = identity.length
         self.automatic = automatic
         self._thread = threading.get_ident()
         self._began_at = time.perf_counter()

@@ -16,26 +16,32 @@ from stoker.tuning.answer import Advice, Rate
 from stoker.tuning.compared import SAME, Beside, compare
 from stoker.tuning.costs import parts_of
 from stoker.tuning.grounds import Grounds, reason
-from stoker.tuning.rates import is_plain, plain_seen
+from stoker.tuning.rates import is_plain, only_early, plain_seen
 from stoker.tuning.site_record import SiteRecord
 
 WORTH = 1.05
 """Times by which another setting than the number must be faster to be worth an argument."""
+DEAR, MANY, LITTLE = 2, 4, 1.1
+"""A number that is so many times, and so many workers, more than another one has to be shown to be
+faster: up to the third, noise may be all that it gains."""
+WITHOUT_PAIRS = 0.8
+"""Share of the rate with far more workers that fewer must give where only looks were compared."""
 
 
-def advice_of(record: SiteRecord, rates: Sequence[Rate]) -> Advice | None:
-    """The recommended setting; None where nothing was measured."""
+def advice_of(record: SiteRecord, rates: Sequence[Rate], given: int | None = None) -> Advice | None:
+    """The recommended setting; None where nothing was measured.
+
+    Args:
+        record: What was seen.
+        rates: What was measured.
+        given: The number that it has to be, where it was measured; None for the best.
+    """
     plain = [rate for rate in rates if is_plain(rate)]
     if not plain:
         return None
     own = next((rate for rate in plain if rate.own), None)
-    found = next((r for r in plain if r.summary.num_workers == record.chosen), None)
-    chosen = found or max(plain, key=lambda rate: rate.summary.batches_per_s)
-    if starts_count(record):
-        chosen = _over_whole_epochs(record, plain, chosen)
-    moved = chosen is not found
-    if own is not None and _stays(record, own, chosen):
-        chosen, moved = own, False
+    chosen, moved = _best(record, plain, own)
+    chosen = next((r for r in plain if r.summary.num_workers == given), chosen)
     more = _more_in_advance(record, rates, chosen)
     persistent = startup.arguments_for(starts_of(record, chosen))
     arguments = (*persistent, *more.arguments) if chosen.summary.num_workers else ()
@@ -43,10 +49,42 @@ def advice_of(record: SiteRecord, rates: Sequence[Rate]) -> Advice | None:
         num_workers=chosen.summary.num_workers,
         batches_per_s=chosen.summary.batches_per_s,
         reason=reason(Grounds(record, plain, chosen, own, over_epochs=starts_count(record))),
-        certain=record.certain and not moved,
+        certain=record.certain and not moved and not (own and only_early(record)),
         arguments=arguments,
         gain=_gain(record, own, chosen, kept=bool(persistent), more=more.ratio),
     )
+
+
+def _best(record: SiteRecord, plain: Sequence[Rate], own: Rate | None) -> tuple[Rate, bool]:
+    """The best setting, and whether it is another than the prober has found."""
+    found = next((r for r in plain if r.summary.num_workers == record.chosen), None)
+    chosen = found or max(plain, key=lambda rate: rate.summary.batches_per_s)
+    if starts_count(record):
+        chosen = _over_whole_epochs(record, plain, chosen)
+    if own is not None and _stays(record, own, chosen):
+        return own, False
+    return _no_dearer(record, plain, chosen), chosen is not found
+
+
+def _no_dearer(record: SiteRecord, plain: Sequence[Rate], chosen: Rate) -> Rate:
+    """Far fewer workers, where it is in doubt that the chosen ones are faster."""
+    if record.certain:
+        return chosen
+    for rate in sorted(plain, key=lambda rate: rate.summary.num_workers):
+        if not _is_dear(chosen, rate):
+            continue
+        beside = compare(record.seen, chosen, rate)
+        if starts_count(record):
+            beside = beside.times(_start(chosen) / _start(rate))
+        if beside.pairs > 1 and beside.ratio <= LITTLE and not beside.faster:
+            return rate
+    return chosen
+
+
+def _is_dear(rate: Rate, beside: Rate) -> bool:
+    """Whether a setting has far more workers than another one that has some."""
+    count, fewer = rate.summary.num_workers, beside.summary.num_workers
+    return fewer > 0 and count >= DEAR * fewer and count - fewer >= MANY
 
 
 def starts_count(record: SiteRecord) -> bool:
@@ -102,6 +140,8 @@ def _stays(record: SiteRecord, own: Rate, chosen: Rate) -> bool:
     beside = compare(record.seen, chosen, own).times(factor)
     if chosen.summary.num_workers > own.summary.num_workers:
         return not beside.faster
+    if _is_dear(own, chosen) and beside.pairs < 2 and beside.ratio > WITHOUT_PAIRS:
+        return False
     return beside.slower and beside.ratio < 1 / WORTH
 
 

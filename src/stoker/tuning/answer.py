@@ -22,7 +22,7 @@ LimitKind = Literal[
 """What keeps batches from coming faster.
 
 "consumer": its own step; no loader setting can help. "cpu": the workers have no more CPU.
-"storage": what samples wait for off the CPU (disk, network, a lock) and workers share.
+"storage": what samples wait for off the CPU (disk, network, a lock, a sleep).
 "order": later batches are ready and wait for an earlier one. "transport": bringing batches from
 workers to the main process. "main process": batches are made there, or it has no time to hand
 them on. "memory": no room for more workers. "start": starting workers, epoch for epoch.
@@ -112,10 +112,18 @@ class Parts:
 
 @dataclass(frozen=True)
 class Limit:
-    """What keeps batches from coming faster, and a sentence that says so with its numbers."""
+    """What keeps batches from coming faster, and a sentence that says so with its numbers.
+
+    Attributes:
+        kind: What it is.
+        sentence: Says so, with the numbers.
+        shared: For "storage": whether workers were seen to share what samples wait for, so that
+            more of them bring no more; None for other kinds.
+    """
 
     kind: LimitKind
     sentence: str
+    shared: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -152,6 +160,7 @@ class Change:
         line: Its line, from 1; 0 where there is none.
         before: That source line now; empty where it can't be changed by itself.
         after: The line with the change; empty where it can't be changed by itself.
+        serves: Names of the answers that it is for, where one line made several loaders.
     """
 
     text: str
@@ -159,6 +168,7 @@ class Change:
     line: int = 0
     before: str = ""
     after: str = ""
+    serves: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,9 @@ from typing import Literal
 from stoker.feed.window import Window
 from stoker.tuning.visits import Visit
 
-Stage = Literal["own", "search", "confirm", "extras", "replay", "done"]
+Stage = Literal["own", "search", "confirm", "again", "extras", "replay", "done"]
+IN_TURN = ("confirm", "again")
+"""Stages in which numbers are measured in rounds, so that a round's can be compared."""
 
 HANDLING = 0.35
 """Share of the time that the main process spends on receiving batches, from which on another

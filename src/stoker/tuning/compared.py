@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stoker.tuning.answer import Rate
+from stoker.tuning.asks import IN_TURN
 from stoker.tuning.noise import doubt
 from stoker.tuning.probing import Setting
 from stoker.tuning.site_record import Seen
@@ -68,7 +69,9 @@ def compare(seen: Sequence[Seen], one: Rate, other: Rate) -> Beside:
         return Beside(ratio, ratio * math.hypot(LOOKS, _error(one), _error(other)))
     ratio = statistics.median(ratios)
     found = doubt(ratios)
-    return Beside(ratio, LOOKS * ratio if found is None else found, min(ratios), len(ratios))
+    if found is None:  # one window of each
+        found = 2 * math.hypot(ONE_WINDOW, ONE_WINDOW) * ratio
+    return Beside(ratio, found, min(ratios), len(ratios))
 
 
 def setting_of(rate: Rate) -> Setting:
@@ -83,8 +86,8 @@ def _pairs(seen: Sequence[Seen], one: Setting, other: Setting) -> list[float]:
     for each in seen:
         if each.setting not in rounds:
             continue
-        if each.stage == "confirm":
-            rounds[each.setting][each.stage, each.round] = each.window.rate_per_s
+        if each.stage in IN_TURN:
+            rounds[each.setting]["in turn", each.round] = each.window.rate_per_s
         elif each.stage == "extras":
             rounds[each.setting][each.stage, turns[each.setting]] = each.window.rate_per_s
             turns[each.setting] += 1

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from stoker.tuning.answer import Parts, Work
+from stoker.tuning.asks import IN_TURN
 from stoker.tuning.model import HANDLING_S
 from stoker.tuning.rates import plain_seen
 from stoker.tuning.site_record import Seen, SiteRecord
@@ -19,7 +20,7 @@ STARVED = 0.1
 
 def parts_of(count: int, found: Sequence[Seen]) -> Parts:
     """Where the time of a batch went with so many workers; pairs count more than looks."""
-    windows = [seen.window for seen in found if seen.stage == "confirm"]
+    windows = [seen.window for seen in found if seen.stage in IN_TURN]
     windows = windows or [seen.window for seen in found]
     batches = max(1, sum(window.batches for window in windows))
     made = max(1, sum(window.made for window in windows))

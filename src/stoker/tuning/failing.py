@@ -7,7 +7,7 @@ import traceback
 from pathlib import Path
 
 from stoker.errors import StokerError, TargetError
-from stoker.tuning import target as targets
+from stoker.tuning.named import summary_of
 from stoker.tuning.result import Failure, FailureKind
 from stoker.tuning.wording import workers
 
@@ -48,7 +48,7 @@ def failure_of(error: BaseException, count: int, doing: str, batches: int) -> Fa
         likely = "memory ran out, or code of the data set ended or crashed the process"
         parts = (f"A worker died: {error}".splitlines()[0], doing, likely, "")
     else:
-        parts = (targets.summary_of(error), doing, "", "")
+        parts = (summary_of(error), doing, "", "")
     detail = "" if kind == "died" else _traceback(error)
     return Failure(kind, count, *parts, detail=detail, batches=batches)
 

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from stoker.tuning import startup
+from stoker.tuning import each_step, startup
 from stoker.tuning.advising import advice_of, starts_of
 from stoker.tuning.answer import Advice, Answer, Limit, Parts, Rate
 from stoker.tuning.change import change_for
@@ -18,10 +18,10 @@ from stoker.tuning.dearest import merge
 from stoker.tuning.excerpt import excerpt
 from stoker.tuning.limits import limit_of
 from stoker.tuning.pattern import every_nth, starved
-from stoker.tuning.rates import bound_of, is_plain, plain_seen, rates_of, telling
+from stoker.tuning.rates import bound_of, is_plain, only_early, plain_seen, rates_of, telling
 from stoker.tuning.site_record import SiteRecord
 from stoker.tuning.situation import Situation
-from stoker.tuning.wording import number, times, workers
+from stoker.tuning.wording import duration, number, times, workers
 
 ANOTHER_LOADER = 1.05
 """Times by which Stoker's loader must be faster to be told as a way to go."""
@@ -30,7 +30,14 @@ UNSHARED = "would change what is read"
 ReadSource = Callable[[str], str]
 
 
-def answer_of(record: SiteRecord, *, name: str, read_source: ReadSource, whole: bool) -> Answer:
+def answer_of(
+    record: SiteRecord,
+    *,
+    name: str,
+    read_source: ReadSource,
+    whole: bool,
+    given: int | None = None,
+) -> Answer:
     """The answer for one line.
 
     Args:
@@ -38,11 +45,16 @@ def answer_of(record: SiteRecord, *, name: str, read_source: ReadSource, whole: 
         name: For people.
         read_source: Gives the text of a file of the program; "" where it can't be read.
         whole: Whether the whole timeline is wanted.
+        given: A number that was measured, which is to be recommended for reasons that other
+            loaders have; None for the best.
     """
     record = replace(record, seen=telling(record.seen))
+    each = each_step.begins_each_step(record)
+    if each:  # with other numbers it is their start that was measured
+        given = record.own
     rates = rates_of(record)
     own = next((rate for rate in rates if rate.own), None)
-    advice = advice_of(record, rates)
+    advice = advice_of(record, rates, given)
     chosen = advice.num_workers if advice else record.own
     parts = {count: parts_of(count, seen) for count, seen in plain_seen(record).items()}
     now = parts.get(record.own) if own else None
@@ -50,8 +62,12 @@ def answer_of(record: SiteRecord, *, name: str, read_source: ReadSource, whole: 
     bound_per_s = bound_of(record, rates)
     now_per_s = own.summary.batches_per_s if own else None
     change = None
-    if advice is not None:
+    if advice is not None and each:
+        advice = replace(advice, certain=False)
+        change = each_step.change(record, now, own.waiting if own else 0.0)
+    elif advice is not None:
         change = change_for(record.site, record.loader, advice, read_source(record.site.file))
+    limit = each_step.limit(record, now) if each else None
     used = now or best
     shown = record.spans if whole else excerpt(record.spans, {record.own, chosen})
     return Answer(
@@ -70,7 +86,7 @@ def answer_of(record: SiteRecord, *, name: str, read_source: ReadSource, whole: 
         bound_per_s=bound_per_s,
         most_gain=bound_per_s / now_per_s if bound_per_s and now_per_s else None,
         rates=rates,
-        limit=_limit(record, rates, advice, best, bound_per_s),
+        limit=limit or _limit(record, rates, advice, best, bound_per_s),
         advice=advice,
         change=change,
         parts=now,
@@ -120,13 +136,27 @@ def _remarks(record: SiteRecord, rates: Sequence[Rate], parts: Parts | None) -> 
         share = parts.starved_s / parts.service_s
         loaders = 1 + len(record.beside)
         told += starved(count, share, record.cpus[0], loaders, record.ranks)
-    if own is not None and record.own:
+    if each_step.begins_each_step(record):
+        told.append(each_step.told(record, parts))
+    elif own is not None and record.own:
         plain = [rate.summary for rate in rates if is_plain(rate)]
         told += startup.remarks(starts_of(record, own), plain)
     told += [_stokers(record, rate, rates) for rate in rates if rate.engine == "stoker"]
+    if own is not None and only_early(record):
+        told.append(_early(record))
     if record.shards is False:
         told.append(_unshared(record.own))
     return told + _failures(record)
+
+
+def _early(record: SiteRecord) -> str:
+    """That the program's own setting was not seen when the others were."""
+    first_s = sum(each.window.seconds for each in record.seen if each.stage == "own")
+    return (
+        f"the rate of now is of {duration(first_s)} at the program's beginning, when caches and "
+        f"first steps may be slow, and was not measured again beside the others: what would be "
+        f"gained over it is not certain"
+    )
 
 
 def _unshared(own: int) -> str:

@@ -127,7 +127,7 @@ def _of(
 
 def _carried(curve: Curve, points: Sequence[Point], answer: Answer) -> Curve:
     """Under the ceiling that was met here, where that does not depend on CPUs."""
-    if answer.limit.kind not in SHARED:
+    if answer.limit.kind not in SHARED or answer.limit.shared is False:
         return curve
     met_per_s = max(point.rate_per_s for point in points)
     return replace(curve, ceiling_per_s=min(curve.ceiling_per_s, met_per_s))

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 
 from stoker.tuning.answer import Limit
+from stoker.tuning.off_cpu import NO_CPU, waits
 from stoker.tuning.situation import Measured, Point, Situation, measured, share
 from stoker.tuning.wording import count_of, duration, number, percent, workers
 
@@ -120,6 +121,14 @@ def _with_workers(seen: Measured) -> str:
     )
 
 
+def _off_cpu(seen: Measured) -> Limit | None:
+    """Where making a batch waits, that is the limit whatever one number looks like by chance."""
+    found = waits(seen)
+    if found is None or found.kind != "storage":
+        return found
+    return _order(seen) or _storage(seen) or _memory(seen) or found
+
+
 def _cpu(seen: Measured) -> Limit | None:
     cpus = count_of(round(seen.said.cpus), "CPU")
     starved = share(seen.parts.starved_s, seen.parts.service_s)
@@ -198,9 +207,10 @@ def _storage(seen: Measured) -> Limit | None:
         return None
     used = (more.cpus or 0.0) / max(seen.said.cpus, 0.01)
     mostly = off_s * here.per_s >= 0.3 * (here.busy or math.inf)
-    if more_off_s < GROWN * off_s or used >= IDLE or not mostly:
+    starved = share(seen.parts.starved_s, seen.parts.service_s)
+    if more_off_s < GROWN * off_s or used >= IDLE or starved >= NO_CPU or not mostly:
         return None
-    return Limit("storage", _capped(seen, here, more, off_s, more_off_s))
+    return Limit("storage", _capped(seen, here, more, off_s, more_off_s), shared=True)
 
 
 def _capped(seen: Measured, here: Point, more: Point, off_s: float, more_off_s: float) -> str:
@@ -257,6 +267,7 @@ _RULES: tuple[Callable[[Measured], Limit | None], ...] = (
     _start,
     _consumer,
     _tiny,
+    _off_cpu,
     _cpu,
     _in_main,
     _order,

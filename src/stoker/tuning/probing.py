@@ -1,12 +1,14 @@
 """Which setting of a loader to measure next, in a program that runs. Pure.
 
-    own ──▶ search ──▶ confirm ──▶ extras ──▶ replay ──▶ done
+    own ──▶ search ──▶ confirm ──▶ again ──▶ extras ──▶ replay ──▶ done
                         (rounds)
 
 First the program's own setting. Then the search of `Controller`, which begins in the main
 process with the closed form, and is quick rather than exact. What it finds is then measured in
 turn with its rivals, round by round, so that a machine that becomes slower does so for all of
-them; a number beside them joins where it could be better, or do as well with fewer. Settings
+them; a number beside them joins where it could be better, or do as well with fewer. The program's
+own number, which was seen while the program was warming up, is then measured again beside what
+was found, unless it was one of those. Settings
 other than the number follow where they could matter, and at the end batches that are ready,
 which no loader setting can beat.
 """
@@ -44,6 +46,8 @@ SEARCH_SHARE = 0.6
 """Share of these that the search may take."""
 ROUNDS = 3
 """Rounds of given numbers."""
+AGAIN_S = 8.0
+"""Seconds that measuring the program's own number again may take."""
 REPLAY_S, REPLAY_BATCHES = 0.25, 8
 REPLAYS = 2
 SAME = 0.02
@@ -150,6 +154,7 @@ class Prober:
             "own": self._own,
             "search": self._search,
             "confirm": self._confirm,
+            "again": self._again,
             "extras": self._extra,
             "replay": self._replay,
         }[ask.stage](window, bounds)
@@ -159,6 +164,8 @@ class Prober:
         """The setting asked for did not work with so many workers: it is not tried again."""
         if self._stage in ("own", "search", "confirm"):
             self._exclude(workers, why)
+        elif self._stage == "again":
+            self._begin_extras()
         elif self._stage == "extras":
             setting = self._queue[0]
             self._queue = [each for each in self._queue if each != setting]
@@ -180,13 +187,20 @@ class Prober:
         if stage == "search":
             batches, seconds = self._length(self._here)
             return Ask("search", Setting(self._here), batches, seconds)
-        if stage in ("confirm", "extras"):
+        if stage in ("confirm", "again", "extras"):
             setting = self._queue[0]
             length = self._length(setting.workers)
-            return Ask(stage, setting, *length, self._round, fresh=True)
+            return Ask(stage, setting, *length, self._turn, fresh=True)
         if stage == "replay":
             return Ask("replay", Setting(self.chosen), REPLAY_BATCHES, REPLAY_S)
         return Ask("done", Setting(self.chosen), 0, 0.0)
+
+    @property
+    def _turn(self) -> int:
+        """The round of what is asked; the own number again belongs to the last ones."""
+        if self._stage != "again":
+            return self._round
+        return max(0, self._round - 1 - sum(each.stage == "again" for each in self.trials))
 
     def _length(self, count: int) -> tuple[int, float]:
         """Batches and seconds of a window with so many workers."""
@@ -268,7 +282,7 @@ class Prober:
         self._queue = [Setting(n) for n in counts]
         if len(counts) < (1 if self._counts is not None else 2):
             self._queue = []
-            self._decide()
+            self._decide(next(iter(counts), None))
 
     def _confirm(self, window: Window, bounds: Bounds) -> None:
         setting = self._queue.pop(0)
@@ -290,8 +304,32 @@ class Prober:
             return
         self._queue = [Setting(n) for n in (counts[::-1] if self._round % 2 else counts)]
 
-    def _decide(self) -> None:
-        self._decided = self.chosen
+    def _decide(self, found: int | None = None) -> None:
+        """The number is found: what the rounds say, or the only one that there was for them."""
+        measured = found is not None and found in self._visits
+        self._decided = found if measured else self.chosen
+        self._stage, self._queue = "again", self._own_again()
+        if not self._queue:
+            self._begin_extras()
+
+    def _own_again(self) -> list[Setting]:
+        """The program's own number, where it was seen only while the program began."""
+        own, visit = self.own, self._visits.get(self.own)
+        if visit is None or own in self._contest.counts:
+            return []
+        batches = own + self._length(own)[0]
+        takes_s = visit.service_s + batches / visit.rate_per_s
+        return [Setting(own)] if takes_s <= AGAIN_S else []
+
+    def _again(self, window: Window, bounds: Bounds) -> None:
+        """Once; where it is another rate than at first, twice."""
+        early = [t.window.rate_per_s for t in self.trials if t.stage == "own"]
+        rates = [window.rate_per_s, *early[-1:]]
+        alike = max(rates) <= AGREE * min(rates)
+        if alike or sum(t.stage == "again" for t in self.trials) > 1:
+            self._begin_extras()
+
+    def _begin_extras(self) -> None:
         settings = self._extra_settings() if self._extras and self._counts is None else []
         self._queue = [*settings, *settings]
         self._stage = "extras" if settings else "replay"

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 
 from stoker.tuning.answer import Rate
+from stoker.tuning.asks import IN_TURN
 from stoker.tuning.noise import spread
 from stoker.tuning.probing import Setting
 from stoker.tuning.recommend import CountSummary
@@ -39,6 +40,13 @@ def telling(seen: Sequence[Seen]) -> list[Seen]:
         return found
     most_s = WARMING * max(min(steps), LEAST_STEP_S)
     return [each for each in found if each.stage != "own" or each.window.away_each_s <= most_s]
+
+
+def only_early(record: SiteRecord) -> bool:
+    """Whether the program's own setting was seen only before any other was tried."""
+    stages = {each.stage for each in record.seen} - {"replay"}
+    own = {each.stage for each in record.seen if each.setting == Setting(record.own)}
+    return own == {"own"} and stages != {"own"}
 
 
 def _tells(seen: Seen) -> bool:
@@ -76,10 +84,10 @@ def bound_of(record: SiteRecord, rates: Sequence[Rate]) -> float | None:
 
 def _rate(record: SiteRecord, setting: Setting, found: list[Seen]) -> Rate:
     """Where a setting was compared in pairs, only that counts: the rest was a look."""
-    paired = [seen for seen in found if seen.stage == "confirm"] or found
+    paired = [seen for seen in found if seen.stage in IN_TURN] or found
     visit = Visit.of(setting.workers, [seen.window for seen in paired])
     rates = [seen.window.rate_per_s for seen in paired]
-    in_turn = any(seen.stage == "confirm" for seen in paired)
+    in_turn = any(seen.stage in IN_TURN for seen in paired)
     per_s = statistics.median(rates) if in_turn else visit.rate_per_s
     starts = [seen.first_batch_s for seen in found if seen.first_batch_s is not None]
     whole = all(seen.whole for seen in paired)

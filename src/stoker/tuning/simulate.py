@@ -12,6 +12,8 @@ many were seen at once.
 
 from __future__ import annotations
 
+import shlex
+
 from stoker.errors import StokerError
 from stoker.tuning.answer import Answer, Work
 from stoker.tuning.assumed import assumptions, limit_there
@@ -52,7 +54,7 @@ def foretell(answer: Answer, cpus_here: float, there: Machine) -> Foretold:
     low = min(number, round((1 - NUMBER) * min(least for least, _ in ends)))
     high = max(number, min(most, round((1 + NUMBER) * max(good for _, good in ends))))
     shown = sorted({0, 1, low, number, high, *_between(high)} & set(range(most + 1)))
-    row = _row(guessed, work, number)
+    row = row_for(guessed, work, number)
     limit = limit_there(answer, guessed, number, most)
     return Foretold(
         name=answer.name,
@@ -64,7 +66,7 @@ def foretell(answer: Answer, cpus_here: float, there: Machine) -> Foretold:
         waiting=row.waiting,
         memory_bytes=row.memory_bytes,
         limit=limit,
-        rows=tuple(_row(guessed, work, each) for each in shown),
+        rows=tuple(row_for(guessed, work, each) for each in shown),
         reach=guessed.reach,
         assumptions=tuple(assumptions(answer, work, guessed, there)),
     )
@@ -76,23 +78,20 @@ def _work_of(answer: Answer) -> Work:
         raise NotMeasured(
             f"What a batch of {answer.name} costs was not measured.",
             doing="foretelling another machine from it",
-            likely="the measurement failed, or was a full sweep, which measures rates alone",
-            change="measure it again with `stoker tune ... --json FILE`, without --exhaustive",
+            likely="it is the result of a sweep, which measures rates alone, or measuring failed",
+            change=f"give a file written by `{_again(answer)}`, without --workers, --exhaustive, "
+            "--batches and --repeats",
         )
     return work
 
 
-def row_of(answer: Answer, cpus_here: float, there: Machine, workers: int) -> Row:
-    """What so many workers would give on the machine `there`, with its doubt.
-
-    Raises:
-        NotMeasured: What a batch costs was not measured.
-    """
-    work = _work_of(answer)
-    return _row(guesses(answer, work, cpus_here, there), work, workers)
+def _again(answer: Answer) -> str:
+    """The command that measures what is wanted."""
+    target = "..." if answer.site else shlex.quote(answer.name)
+    return f"stoker tune {target} --json FILE"
 
 
-def _row(guessed: Guesses, work: Work, workers: int) -> Row:
+def row_for(guessed: Guesses, work: Work, workers: int) -> Row:
     """What so many workers would give, with its doubt."""
     rates = [each.rate_per_s(workers) for each in guessed.scenarios]
     ends = [1 / max(each.own_s(workers), 1e-9) for each in guessed.scenarios]

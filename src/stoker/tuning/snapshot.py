@@ -108,7 +108,11 @@ def snapshot(meter: Meter, room: Room, identity: Identity, now: Now) -> Statisti
         decisions=tuple(now.decisions),
         replaced=now.replaced,
         timed_out=meter.timed_out,
-        left_out=meter.left_out,
+        left_out=meter.given_up,
+        broken_samples=meter.losses.broken,
+        skipped_samples=meter.losses.skipped,
+        skipped_batches=meter.losses.skipped_batches,
+        errors=meter.losses.listed,
     )
     return _with_remarks(told, meter, serving, now)
 

@@ -6,10 +6,13 @@ import math
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal
 
+from stoker.feed.losses import BrokenSample
 from stoker.feed.window import Window
 from stoker.tuning.decision import Decision
 from stoker.tuning.table import memory, two_columns
 from stoker.tuning.wording import count_of, duration, number, percent
+
+_SHOWN_ERRORS = 5
 
 Activity = Literal["starting", "idle", "working", "leaving"]
 
@@ -79,6 +82,10 @@ class Statistics:
         replaced: Workers that died and were replaced, their batches made again.
         timed_out: Batches that did not come within ``timeout`` and were made again, or left out.
         left_out: Of those, how many were left out (``on_timeout="skip"``).
+        broken_samples: How often a sample could not be read, and ``on_error`` has let that pass.
+        skipped_samples: How many of these were left out.
+        skipped_batches: Batches that nothing was left of, so that they were not handed out.
+        errors: The samples that could not be read, each once, those met first; at most 1,000.
     """
 
     automatic: bool = False
@@ -117,6 +124,10 @@ class Statistics:
     replaced: int = 0
     timed_out: int = 0
     left_out: int = 0
+    broken_samples: int = 0
+    skipped_samples: int = 0
+    skipped_batches: int = 0
+    errors: tuple[BrokenSample, ...] = ()
 
     @property
     def rate_per_s(self) -> float:
@@ -140,7 +151,8 @@ class Statistics:
 
     def __str__(self) -> str:
         """A table for people: numbers with their units, then decisions, then remarks."""
-        parts = [two_columns([*_work(self), *_time(self), *_making(self), *_means(self)])]
+        rows = [*_work(self), *_losses(self), *_time(self), *_making(self), *_means(self)]
+        parts = [two_columns(rows)]
         if self.decisions:
             parts.append("\n".join(["decisions:", *map(_decision, self.decisions)]))
         if self.remarks:
@@ -171,6 +183,19 @@ def _work(told: Statistics) -> Rows:
         ("epochs", f"{told.epochs:,}{epoch}"),
         ("batches", f"{told.batches:,} ({number(told.rate_per_s)} a second)"),
     ]
+
+
+def _losses(told: Statistics) -> Rows:
+    if not told.broken_samples:
+        return []
+    counts = f"{told.broken_samples:,} (left out: {told.skipped_samples:,} in all"
+    lines = [f"{counts}, and {count_of(told.skipped_batches, 'batch')} whole)"]
+    for each in told.errors[:_SHOWN_ERRORS]:
+        often = "" if each.times == 1 else f", {each.times:,} times"
+        lines.append(f"index {each.index!r}, batch {each.batch:,}{often}: {each.error}")
+    if len(told.errors) > _SHOWN_ERRORS:
+        lines.append("further ones are in .errors")
+    return [("samples that could not be read", "\n".join(lines))]
 
 
 def _time(told: Statistics) -> Rows:

@@ -17,6 +17,7 @@ from stoker.tuning.statistics import Statistics, plain
 
 SCHEMA = 1
 LAST_DECISIONS = 5  # a long run has many, and the message is to stay small
+FIRST_ERRORS = 3  # likewise
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,11 @@ def encode(statistics: Statistics, name: str, at_s: float) -> bytes:
         name: As for `LoaderStatus`.
         at_s: Now, in seconds since the epoch of the system's clock.
     """
-    last = replace(statistics, decisions=statistics.decisions[-LAST_DECISIONS:])
+    last = replace(
+        statistics,
+        decisions=statistics.decisions[-LAST_DECISIONS:],
+        errors=statistics.errors[:FIRST_ERRORS],
+    )
     told = {"schema": SCHEMA, "name": name, "at_s": at_s, "statistics": plain(last)}
     return json.dumps(told, separators=(",", ":"), allow_nan=False).encode()
 
@@ -98,7 +103,7 @@ def _read(kind: Any, value: Any) -> Any:
     """
     origin, parts = get_origin(kind), get_args(kind)
     if origin in (Union, types.UnionType):
-        return None if value is None else _read(next(p for p in parts if p is not _NONE), value)
+        return None if value is None else _any([p for p in parts if p is not _NONE], value)
     if origin is Literal:
         return _checked(value in parts, value)
     if origin is tuple:
@@ -113,6 +118,16 @@ def _read(kind: Any, value: Any) -> Any:
 
 
 _NONE = type(None)
+
+
+def _any(kinds: list[Any], value: Any) -> Any:
+    """`value` as the first of some kinds that it can be."""
+    for kind in kinds[:-1]:
+        try:
+            return _read(kind, value)
+        except ValueError:
+            continue
+    return _read(kinds[-1], value)
 
 
 def _checked(fits: bool, value: Any) -> Any:

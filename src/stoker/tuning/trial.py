@@ -61,7 +61,7 @@ class TrialRunner:
         guardian: Ends a trial when this process dies.
         step: A function that is called with each batch, as a target names it; empty for none.
         step_ms: Milliseconds that the consumer takes for a batch where there is none.
-        batch_size: For a target that is a data set; None where one is not welcome.
+        batch_size: For a target that is a data set; None where nobody has said.
     """
 
     target: str

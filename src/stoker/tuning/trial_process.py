@@ -15,13 +15,12 @@ import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from stoker.errors import TargetError
 from stoker.tuning.failing import failure_of, no_batch, target_failure
-from stoker.tuning.loading import load, step_of
+from stoker.tuning.loading import Step, load
 from stoker.tuning.meter import Meter, Plan
 from stoker.tuning.wording import count_of, workers
 
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from torch.utils.data import DataLoader
 
 PROGRESS_EVERY_S = 0.2
-
-Step = Callable[[Any], object]
 
 
 class Channel:
@@ -63,7 +60,7 @@ def main() -> None:
     count: int = request["num_workers"]
     try:
         loader = load(request["target"], request["seed"], batch_size=request["batch_size"])
-        step = step_of(request["step"], request["step_ms"])
+        step = Step(request["step"], request["step_ms"])
     except TargetError as error:
         channel.send("failed", failure=asdict(target_failure(error)))
         return
@@ -94,7 +91,7 @@ def _measure(loader: DataLoader[Any], step: Step, plan: Plan, count: int, channe
         partial = meter.observation(length, complete=False)
         came = count_of(meter.batches, "batch")
         doing = f"reading batches with {workers(count)}, after {came}"
-        failure = failure_of(error, count, doing, meter.batches)
+        failure = failure_of(error, count, step.doing(doing, meter.batches), meter.batches)
         channel.send("failed", failure=asdict(failure), observation=partial and asdict(partial))
         return
     observation = meter.observation(length, complete=True)

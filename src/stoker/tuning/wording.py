@@ -29,6 +29,19 @@ def duration(seconds: float) -> str:
     return f"{milliseconds:.0f} ms" if milliseconds >= 10 else f"{milliseconds:.2g} ms"
 
 
+def sentence(text: str) -> str:
+    """A text with a full stop at its end and, unless it begins with code, a capital letter."""
+    first = text.partition(" ")[0]
+    if first.isalpha():
+        text = text[:1].upper() + text[1:]
+    return stopped(text)
+
+
+def stopped(text: str) -> str:
+    """A text with a full stop at its end, if it has none; an empty one stays empty."""
+    return f"{text}." if text and text[-1] not in ".!?:" else text
+
+
 def percent(share: float) -> str:
     """A share as "3 %", or "0.4 %" below one."""
     return f"{share * 100:.0f} %" if share >= 0.0095 else f"{share * 100:.1f} %"

@@ -286,7 +286,7 @@ class Conductor:
         settings, seconds = self.settings, self.seconds
         if seconds >= (settings.seconds or DEFAULT_SECONDS):
             self._end_search()
-            return f"after {seconds:.0f} seconds"
+            return f"after {seconds:.0f} s of loading"
         if settings.steps is not None and self.elsewhere[1] >= settings.steps:
             self._end_search()
             return f"after {self.elsewhere[1]:,} steps"

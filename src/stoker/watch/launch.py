@@ -1,18 +1,16 @@
 """Runs a user's program, watched: its streams, signals and exit code pass through.
 
 Guarantees: a signal reaches the program once; the command ends only after the program, with
-the same status; the run's folder is removed. Should the command itself be killed, the
-program goes on and nothing of Stoker's waits for anybody.
+the same status. Should the command itself be killed, the program goes on and nothing of
+Stoker's waits for anybody.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -23,7 +21,7 @@ from stoker.errors import ProgramError
 from stoker.tuning.answers import FOLDER_VARIABLE
 from stoker.watch.program import Program
 from stoker.watch.settings import VARIABLE, Settings
-from stoker.watch.signals import Watched, end_by, ended_by_signals, watched
+from stoker.watch.signals import Watched, end_by, watched
 from stoker.watch.tree import Tree
 
 TICK_S = 0.19  # a little less than signals wake us
@@ -42,18 +40,6 @@ class Ended:
 
     returncode: int
     stopped: bool
-
-
-@contextlib.contextmanager
-def run_folder() -> Iterator[str]:
-    """A temporary folder for one run; it is removed unless this process is killed."""
-    with ended_by_signals():
-        folder = tempfile.mkdtemp(prefix="stoker-run-")
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-            shutil.rmtree(folder, ignore_errors=True)  # a process may have been writing
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -51,6 +52,8 @@ class Leading:
     def together(self) -> bool:
         """Whether what this process decides must wait for others."""
         now = perf_counter()
+        if not self._together and _is_a_rank():
+            self._together = True  # though the others may not have come to their loaders yet
         if not self._together and now >= self._look_s:
             self._look_s = now + _LOOK_EVERY_S
             self._together = int(os.environ.get("WORLD_SIZE") or 1) > 1 or self.followers > 0
@@ -145,3 +148,11 @@ class Leading:
     def _follows(self) -> None:
         with contextlib.suppress(OSError):
             (self._folder / f"follower-{os.getpid()}").touch()
+
+
+def _is_a_rank() -> bool:
+    """Whether this process has joined a group of several; PyTorch alone knows of spawned ones."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return False
+    return bool(distributed.get_world_size() > 1)

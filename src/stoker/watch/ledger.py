@@ -22,6 +22,7 @@ from typing import Any
 
 import psutil
 
+from stoker.host.interrupts import held_back
 from stoker.tuning.answer import Site
 from stoker.tuning.statistics import Statistics
 from stoker.watch.served import Served, encode, together
@@ -151,9 +152,10 @@ class Ledger:
 
     def _end(self) -> None:
         self._over = True
-        self.write()
-        if self._settings.command and not psutil.pid_exists(self._settings.command):
-            shutil.rmtree(self._folder, ignore_errors=True)  # nobody else will
+        with held_back(ending=True):
+            self.write()
+            if self._settings.command and not psutil.pid_exists(self._settings.command):
+                shutil.rmtree(self._folder, ignore_errors=True)  # at once, and not by the next run
 
     def _lines(self) -> list[Served]:
         with self._lock:

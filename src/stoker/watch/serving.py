@@ -250,7 +250,11 @@ def _give_up(loader: DataLoader[Any], why: str) -> None:
         )
     persistent = vars(loader).get("persistent_workers")
     vars(loader)["persistent_workers"] = bool(persistent) and asked > 0
-    for name in ("_account", "seed", "memory_limit", "max_restarts"):
+    ours = (
+        *("seed", "memory_limit", "max_restarts", "on_timeout", "on_error", "max_errors"),
+        "debug",
+    )
+    for name in ("_account", *ours):
         vars(loader).pop(name, None)
     care.torch = True
     _here.ledger.falls_back(care.site, asked, why, care.number)

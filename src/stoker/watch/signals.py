@@ -83,6 +83,7 @@ class Blocked:
             self._waker.join()
         while signal.sigtimedwait(self._own, 0) is not None:
             pass
+        _drop_keys()
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)
 
 
@@ -135,6 +136,20 @@ def watched() -> Watched:
 
 def _at_a_terminal() -> bool:
     return any(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def _drop_keys() -> None:
+    """What was pressed at the keyboard before the program ended was meant for it."""
+    for number in _numbers(_FROM_THE_KEYBOARD):
+        before = signal.getsignal(number)
+        if before is not None:  # ignoring a signal takes away one that waits
+            signal.signal(number, signal.SIG_IGN)
+            signal.signal(number, before)
+
+
+def ignore_ctrl_c() -> None:
+    """From now on for good: the program has ended, and only its summary is left to be told."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextlib.contextmanager

@@ -58,7 +58,7 @@ class Source:
         self.first_batch_s: float | None = None
         self.opening_s = self.began_s = 0.0
         self._open, self._timeout_s = open_iterator, timeout_s
-        self._loader = loader if own else variant(loader, setting, timeout_s)
+        self._loader = loader if own else _silently(lambda: variant(loader, setting, timeout_s))
         self._opened = None if own or setting.workers else Opened(loader.dataset)
         self.iterator: Any = self._iterate()
 
@@ -163,14 +163,18 @@ class Source:
         try:
             if self.own:
                 return self._open(self._loader)
-            with warnings.catch_warnings():
-                # More workers than CPUs are meant here; the rest was said of the own setting.
-                warnings.simplefilter("ignore")
-                iterator = self._open(self._loader)
+            iterator = _silently(lambda: self._open(self._loader))
             _stand_alone(iterator, getattr(self._loader, "timeout", 0) or self._timeout_s)
             return iterator
         finally:
             self.opening_s = perf_counter() - self.began_s
+
+
+def _silently(make: Callable[[], Any]) -> Any:
+    """More workers than CPUs are meant here; the rest was said of the own setting."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return make()
 
 
 def _stand_alone(iterator: Any, timeout_s: float) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from stoker.tuning.named import summary_of
 from stoker.tuning.probing import Ask
-from stoker.tuning.target import summary_of
 from stoker.watch.asking import Asking
 from stoker.watch.looking import SiteLook
 from stoker.watch.measuring import Measuring

@@ -11,19 +11,26 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from stoker.errors import TargetError
 from stoker.tuning.failing import failure_of, no_batch, target_failure
-from stoker.tuning.loading import load, step_of
+from stoker.tuning.loading import Step, load
 from stoker.tuning.result import Failure
+from stoker.tuning.wording import count_of
 from stoker.watch.settings import Settings
 
 FAILED = "target-failed.json"
 SEED = 0
 INSIST_S = 1.0
+NOT_SAID = (
+    "This DataLoader will create",
+    "'pin_memory' argument is set as true but no accelerator",
+)
+"""Warnings of PyTorch's: more workers than CPUs are tried on purpose, and again for each epoch."""
 
 
 def main() -> None:
@@ -33,10 +40,12 @@ def main() -> None:
     folder = settings.folder if settings else ""
     try:
         loader = load(request["target"], SEED, batch_size=request["batch_size"])
-        step = step_of(request["step"], request["step_ms"])
+        step = Step(request["step"], request["step_ms"])
     except TargetError as error:
         _tell(folder, target_failure(error))
         sys.exit(1)
+    for message in NOT_SAID:
+        warnings.filterwarnings("ignore", message=message)
     batches = 0
     signal.signal(signal.SIGINT, _interrupted)
     try:
@@ -53,7 +62,8 @@ def main() -> None:
         sys.exit(130)  # the command was interrupted, and tells what was seen
     except Exception as error:
         count = int(loader.num_workers)
-        _tell(folder, failure_of(error, count, f"after {batches} batches", batches))
+        doing = f"reading batches, after {count_of(batches, 'batch')}"
+        _tell(folder, failure_of(error, count, step.doing(doing, batches), batches))
         sys.exit(1)
 
 

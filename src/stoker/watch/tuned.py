@@ -22,6 +22,7 @@ import torch.utils.data
 from torch.utils.data import dataloader
 from torch.utils.data._utils import fetch, worker
 
+from stoker.host.interrupts import held_back
 from stoker.tuning.answer import Site
 from stoker.watch.conductor import Conductor
 from stoker.watch.failed import write_reason
@@ -116,7 +117,8 @@ class Process:
     def close(self) -> None:
         """The process ends."""
         if self._conductor is not None:
-            self._conductor.close()
+            with held_back(ending=True):
+                self._conductor.close()
 
     def _fails(self, error: Exception) -> None:
         self._unwatched = True

@@ -19,6 +19,8 @@ from zlib import crc32
 import numpy as np
 import torch
 
+from stoker.workers.tolerance import Nothing
+
 _MOST_NODES = 256
 _WHOLE_LENGTH = 32
 _ENDS = 4
@@ -110,7 +112,8 @@ def _sampled(address: int, size_bytes: int) -> int:
 
 
 def _text(text: str) -> _Seen:
-    return _data(text[:_WHOLE_BYTES].encode("utf-8", "surrogatepass") + text[-1:].encode())
+    ends = text[:_WHOLE_BYTES] + text[-_PIECE_BYTES:]
+    return hash((len(text), crc32(ends.encode("utf-8", "surrogatepass")))), ()
 
 
 def _data(data: bytes | bytearray) -> _Seen:
@@ -150,6 +153,7 @@ _EXACT: dict[type, Callable[[Any], _Seen]] = {
     float: _plain,
     complex: _plain,
     type(None): _plain,
+    Nothing: _plain,
     dict: _mapping,
     list: _sequence,
     tuple: _sequence,

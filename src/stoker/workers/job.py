@@ -17,11 +17,9 @@ Life of a worker::
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 import random
-import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -30,14 +28,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch._utils import ExceptionWrapper
 from torch.utils.data import IterDataPipe
 from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data.graph_settings import apply_random_seed
 
+from stoker.errors import StokerError
 from stoker.order.epoch import Task
 from stoker.order.keys import EpochKey
-from stoker.transport.arena import WorkerArena
+from stoker.transport.arena import NewSlot, Shipment, WorkerArena
 from stoker.transport.shm import Kind
 from stoker.workers.blackbox import BlackBox
 from stoker.workers.clocks import cpu_wait_s
@@ -49,6 +47,7 @@ from stoker.workers.making import AT_NO_SAMPLE, Draws, Ended, IterableMaker, Map
 from stoker.workers.messages import (
     BeginEpoch,
     Failed,
+    LeftOut,
     Made,
     Make,
     Repeat,
@@ -59,11 +58,17 @@ from stoker.workers.messages import (
     dumps,
     loads,
 )
+from stoker.workers.raised import Raised
 from stoker.workers.repeating import repeat
+from stoker.workers.signals import leave_to_the_parent
+from stoker.workers.speaking import Speaker
+from stoker.workers.starting import end_with, let_have_children
+from stoker.workers.telling import Wanted, tell_of_this_process
+from stoker.workers.tolerance import LEFT_OUT, OnError
+from stoker.workers.unpicklable import cannot_be_sent
 from stoker.workers.waiting import Waiter
 
 _ORPHAN_CHECK_S = 1.0
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 _LEAST_STACK_BYTES = 16 * 1024
 
 
@@ -84,6 +89,8 @@ class Job:
         batch_limit_bytes: Larger batches are refused; None: there is no limit.
         segments: The kind of slot to make.
         draws: What is known about whether samples draw.
+        wanted: Which log records and warnings the main process wants; None where workers know.
+        on_error: What is to become of samples that can't be read; None: their error is raised.
     """
 
     dataset: Any
@@ -98,6 +105,8 @@ class Job:
     draws: Draws
     forked: bool = False
     batch_limit_bytes: int | None = None
+    wanted: Wanted | None = None
+    on_error: OnError | None = None
 
 
 def run(
@@ -121,14 +130,10 @@ def run(
             see to that; None where it can't.
         box: What it is to write its stacks into.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    if parent_pid is not None and sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent_pid:
-            return
+    leave_to_the_parent()
+    if parent_pid is not None and sys.platform == "linux" and not end_with(parent_pid):
+        return
+    let_have_children()
     for other in inherited:
         other.close()
     box.install()
@@ -146,6 +151,7 @@ class _Worker:
         self._box = box
         self._number = worker
         self._connection = connection
+        self._speaker = Speaker(connection, worker)
         self._parent_pid = os.getppid()
         self._waiter = Waiter()
         self._waiter.add(connection, None)
@@ -153,12 +159,15 @@ class _Worker:
         self._arena = WorkerArena(job.segments, job.batch_limit_bytes)
         self._dataset = job.dataset
         self._maker: MapMaker | IterableMaker | None = None
-        self._init_failure: ExceptionWrapper | None = None
+        self._init_failure: Raised | None = None
         self._digest = RunningDigest() if job.iterable else None
         self._starved_before_s = cpu_wait_s()
+        if job.wanted is not None:
+            job.wanted.apply()
+        tell_of_this_process(self._speaker)
         self._settle()
         self._began_as = likeness(self._dataset) if job.iterable else None
-        connection.send_bytes(dumps(Started(_affinity())))
+        self._speaker.answer(dumps(Started(_affinity())))
 
     def _settle(self) -> None:
         """Does what torch does in a new worker, in the same order."""
@@ -179,8 +188,8 @@ class _Worker:
             if self._job.worker_init_fn is not None:
                 self._job.worker_init_fn(self._number)
             self._maker = self._new_maker()
-        except Exception:
-            self._init_failure = ExceptionWrapper(where=self._where("in worker_init_fn"))
+        except BaseException as error:  # Its SystemExit too: the worker goes on.
+            self._init_failure = Raised.of(error, self._where("in worker_init_fn"))
 
     def _new_maker(self) -> MapMaker | IterableMaker:
         job, key = self._job, EpochKey(*self._epoch.key)
@@ -192,6 +201,7 @@ class _Worker:
                 drop_last=job.drop_last,
                 key=key,
                 shard=self._number,
+                on_error=job.on_error,
             )
         return MapMaker(
             self._dataset,
@@ -199,11 +209,13 @@ class _Worker:
             collate=job.collate_fn,
             key=key,
             draws=job.draws,
+            on_error=job.on_error,
         )
 
     def serve(self) -> None:
         while True:
             while not self._waiter.wait(_ORPHAN_CHECK_S):
+                self._speaker.catch_up()
                 if os.getppid() != self._parent_pid:
                     return
             message = loads(self._connection.recv_bytes())
@@ -240,10 +252,10 @@ class _Worker:
             return  # Each task will tell of the failure in `worker_init_fn`.
 
         def tell(steps: int) -> None:
-            self._connection.send_bytes(dumps(Repeating(message.epoch, steps)))
+            self._speaker.answer(dumps(Repeating(message.epoch, steps)))
 
         differs = repeat(self._maker, self._digest, message, tell)
-        self._connection.send_bytes(dumps(Repeated(message.epoch, differs)))
+        self._speaker.answer(dumps(Repeated(message.epoch, differs)))
 
     def _make_carefully(self, epoch: int, task: Task) -> None:
         """Makes a batch that a worker has died at: should this one die, it is known where."""
@@ -260,6 +272,7 @@ class _Worker:
     def _make(self, epoch: int, task: Task) -> None:
         number = task.number
         if self._maker is None:
+            assert self._init_failure is not None
             self._fail(Failed(epoch, number, self._init_failure))
             return
         started, cpu_s = time.perf_counter(), time.process_time()
@@ -268,26 +281,48 @@ class _Worker:
         digest: int | None = None
         try:
             batch = self._maker.make(task)
+            damage = self._maker.damage
             place = "on packing the result"
             digest = self._digest.add(batch) if self._digest is not None else 0
-            shipment = self._arena.commit(batch)
+            if batch is LEFT_OUT and damage is not None:
+                self._arena.abort()
+                self._speaker.answer(dumps(LeftOut(epoch, number, damage, digest)))
+                return
+            shipment = self._packed(batch, task)
             del batch
             cpu_s, seconds = time.process_time() - cpu_s, time.perf_counter() - started
-            answer = dumps(Made(epoch, number, shipment, seconds, cpu_s, self._starved_s(), digest))
+            starved_s = self._starved_s()
+            made = Made(epoch, number, shipment, seconds, cpu_s, starved_s, digest, damage)
+            answer = dumps(made)
         except Ended:
             self._arena.abort()
             changed = self._began_as != likeness(self._dataset)
-            self._connection.send_bytes(dumps(ShardEnded(epoch, number, changed)))
-        except Exception as error:
+            self._speaker.answer(dumps(ShardEnded(epoch, number, changed)))
+        except BaseException as error:  # A sample's SystemExit too: the worker goes on.
             self._arena.abort()
             where = self._where(f"{place} of batch {number}")
             if digest is None:
                 digest = self._digest.add_error(error) if self._digest is not None else 0
-            self._fail(Failed(epoch, number, ExceptionWrapper(where=where), digest))
+            self._fail(Failed(epoch, number, Raised.of(error, where), digest))
         else:
-            self._connection.send_bytes(answer)
-            if shipment.new is not None:
-                self._arena.hand_over(shipment.new, self._connection, self._parent_pid)
+            new = shipment.new
+            self._speaker.answer(answer, then=None if new is None else lambda: self._hand_over(new))
+
+    def _hand_over(self, new: NewSlot) -> None:
+        self._arena.hand_over(new, self._connection, self._parent_pid)
+
+    def _packed(self, batch: object, task: Task) -> Shipment:
+        try:
+            return self._arena.commit(batch)
+        except (StokerError, MemoryError):
+            raise
+        except Exception as error:
+            doing = self._where(f"sending batch {task.number}")
+            indices = None if self._job.iterable else task.index
+            unsent = cannot_be_sent(batch, error, indices=indices, doing=doing)
+            if unsent is None:
+                raise
+            raise unsent from error
 
     def _starved_s(self) -> float | None:
         """How long this thread could have run since the last call, and had no CPU."""
@@ -300,19 +335,8 @@ class _Worker:
         return f"in DataLoader worker process {self._number}, {place}"
 
     def _fail(self, message: Failed) -> None:
-        try:
-            data = dumps(message)
-            loads(data)
-        except Exception:
-            data = dumps(message._replace(error=_without_type(message.error)))
-        self._connection.send_bytes(data)
+        self._speaker.answer(dumps(message))
 
 
 def _affinity() -> tuple[int, ...] | None:
     return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else None
-
-
-def _without_type(error: ExceptionWrapper) -> ExceptionWrapper:
-    """The same report for an exception whose class does not cross between processes."""
-    error.exc_type = RuntimeError
-    return error

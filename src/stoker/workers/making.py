@@ -8,6 +8,9 @@ tell. If none of them drew, later samples are read unseeded and watched; should 
 to have drawn after all, its batch is made again with each sample under its seed, and so is
 every later one. A batch without draws is the same either way.
 
+Where samples that can't be read are let pass, what takes their place is read under the seed of
+their position; a batch that nothing is left of is `LEFT_OUT`.
+
 The user's code runs with one thread a library, see `stoker.workers.one_thread`. Stacking, which
 is torch's own, may use all.
 """
@@ -18,12 +21,16 @@ from collections.abc import Callable, Iterator
 from operator import length_hint
 from typing import Any, Protocol
 
+from stoker.errors import StreamEnded
+from stoker.order.broken import Damage
 from stoker.order.epoch import Task
 from stoker.order.keys import EpochKey
 from stoker.order.streams import GlobalStreams
 from stoker.workers.collating import draws_nothing
+from stoker.workers.mending import Mender, Seed
 from stoker.workers.one_thread import OneThread
 from stoker.workers.tables import Rows
+from stoker.workers.tolerance import LEFT_OUT, OnError, Stream, Tolerance
 
 _FIRST_LOOK = 8  # samples
 _DRAWN = object()
@@ -43,8 +50,13 @@ class Draws:
 class Maker(Protocol):
     """Makes the batches of one epoch."""
 
+    @property
+    def damage(self) -> Damage | None:
+        """What could not be read of the last batch, and was let pass; None: nothing."""
+        ...
+
     def make(self, task: Task) -> Any:
-        """Makes a batch; raises what the data set raises, or `Ended`."""
+        """Makes a batch, or `LEFT_OUT`; raises what the data set raises, or `Ended`."""
         ...
 
 
@@ -112,6 +124,7 @@ class MapMaker:
         collate: Turns the samples, or the one sample, into a batch.
         key: Of the epoch.
         draws: What is known about whether samples draw; learnt here, kept by the caller.
+        on_error: What is to become of samples that can't be read; None: their error is raised.
     """
 
     def __init__(
@@ -122,6 +135,7 @@ class MapMaker:
         collate: Callable[[Any], Any],
         key: EpochKey,
         draws: Draws,
+        on_error: OnError | None = None,
     ) -> None:
         self._dataset = dataset
         self._collate = collate
@@ -134,13 +148,24 @@ class MapMaker:
         self._quiet_collate = draws_nothing(collate)
         stock = batched and self._quiet_collate
         self._rows = Rows(dataset) if stock and Rows.fit(dataset) else None
+        self._mender = None
+        if on_error is not None:
+            self._mender = Mender(dataset, self._streams, on_error, key)
         self.place = _Place()
 
     def begin_epoch(self, key: EpochKey) -> None:
         """From now on, batches of another epoch."""
         self._key = key
+        if self._mender is not None:
+            self._mender.begin_epoch(key)
+
+    @property
+    def damage(self) -> Damage | None:
+        return self._mender.damage if self._mender is not None else None
 
     def make(self, task: Task) -> Any:
+        if self._mender is not None:
+            self._mender.begin(0)
         if self._rows is not None and (rows := self._rows.batch(task.index)) is not None:
             return rows
         seed = self._key.batch(task.number)
@@ -170,9 +195,13 @@ class MapMaker:
                 self._one_thread.end()
 
     def _unseeded(self, task: Task) -> Any:
-        dataset, indices = self._dataset, self.place.walk(task.index)
+        dataset = self._dataset
+        samples: Any
         try:
-            samples = [dataset[index] for index in indices]
+            if self._mender is None:
+                samples = [dataset[index] for index in self.place.walk(task.index)]
+            else:
+                samples = self._one_by_one(task, _leave_be)
         except Exception:
             if not self._streams.drawn():
                 raise
@@ -182,37 +211,62 @@ class MapMaker:
     def _made_seeded(self, task: Task) -> Any:
         try:
             self._one_thread.begin()
-            samples = self._seeded(task) if self._by_sample else self._whole(task.index)
-            return self._collated(samples)
+            if self._by_sample:
+                return self._collated(self._one_by_one(task, self._streams.seed))
+            return self._collated(self._whole(task))
         finally:
             self._one_thread.end()
 
-    def _whole(self, index: Any) -> Any:
-        self.place.at(index)
-        if self._batched:
-            return self._dataset.__getitems__(index)
-        return self._dataset[index]
+    def _whole(self, task: Task) -> Any:
+        self.place.at(task.index)
+        try:
+            if self._batched:
+                return self._dataset.__getitems__(task.index)
+            return self._dataset[task.index]
+        except Exception as error:
+            if self._mender is None:
+                raise
+            mend = self._mender.whole if self._batched else self._mender.alone
+            return mend(task, error)
 
-    def _seeded(self, task: Task) -> list[Any]:
+    def _one_by_one(self, task: Task, seed: Seed) -> Any:
         """Reads the samples, each under its seed; then sets the seed of the batch."""
-        dataset, seed, key = self._dataset, self._streams.seed, self._key.sample
+        dataset, key, mender = self._dataset, self._key.sample, self._mender
         looks = _FIRST_LOOK if self._draws.known is None else 0
-        samples = []
+        if mender is not None:
+            mender.begin(len(task.index))
+        samples: list[Any] = []
         for position, index in enumerate(self.place.walk(task.index), task.start):
             seed(key(position))
-            samples.append(dataset[index])
+            try:
+                samples.append(dataset[index])
+            except Exception as error:
+                if mender is None:
+                    raise
+                samples.append(mender.in_place_of(task, position, index, error, seed))
             if looks:
                 looks -= 1
                 self._draws.known = self._streams.drawn()
                 looks *= not self._draws.known
         seed(self._key.batch(task.number))
-        return samples
+        return samples if self.damage is None else _left(samples)
 
     def _collated(self, samples: Any) -> Any:
+        if samples is LEFT_OUT:
+            return samples
         self.place.collating = True
         if self._quiet_collate:
             self._one_thread.end()
         return self._collate(samples)
+
+
+def _left(samples: list[Any]) -> Any:
+    """Samples without those left out; `LEFT_OUT` where none is left."""
+    return [each for each in samples if each is not LEFT_OUT] or LEFT_OUT
+
+
+def _leave_be(seed: int) -> None:
+    """In place of seeding."""
 
 
 def _no_end(error: StopIteration, place: _Place) -> RuntimeError:
@@ -233,6 +287,7 @@ class IterableMaker:
         drop_last: Whether a last, smaller batch is left out.
         key: Of the epoch.
         shard: Number of the worker, 0 in the main process.
+        on_error: What is to become of errors of the iterator; None: they are raised.
     """
 
     def __init__(
@@ -244,6 +299,7 @@ class IterableMaker:
         drop_last: bool,
         key: EpochKey,
         shard: int,
+        on_error: OnError | None = None,
     ) -> None:
         self._dataset = dataset
         self._batched = batched
@@ -253,6 +309,7 @@ class IterableMaker:
         self._quiet_collate = draws_nothing(collate)
         self._streams = GlobalStreams()
         self._one_thread = OneThread()
+        self._tolerance = Tolerance(on_error, key) if on_error is not None else None
         self.place = _Place()
         self.begin_epoch(key)
 
@@ -262,6 +319,10 @@ class IterableMaker:
         self._iterator: Iterator[Any] | None = None
         self._ended = False
         self._step = 0
+
+    @property
+    def damage(self) -> Damage | None:
+        return self._tolerance.damage if self._tolerance is not None else None
 
     def make(self, task: Task) -> Any:
         if self._ended:
@@ -277,10 +338,20 @@ class IterableMaker:
     def _read(self, task: Task) -> Any:
         self.place.at(None)
         if self._iterator is None:
-            self._iterator = iter(self._dataset)
-        return self._take(len(task.index)) if self._batched else self._one()
+            try:
+                self._iterator = iter(self._dataset)
+            except StopIteration as error:
+                raise _no_end(error, self.place) from error
+            if self._tolerance is not None:
+                self._iterator = Stream(self._iterator, self._tolerance)
+        wanted = len(task.index) if self._batched else 1
+        if self._tolerance is not None:
+            self._tolerance.begin(wanted)
+        return self._take(wanted) if self._batched else self._one()
 
     def _collated(self, samples: Any) -> Any:
+        if samples is LEFT_OUT:
+            return samples
         self.place.collating = True
         if self._quiet_collate:
             self._one_thread.end()
@@ -296,8 +367,11 @@ class IterableMaker:
         except StopIteration:
             self._ended = True
             raise Ended from None
+        except StreamEnded:
+            self._ended = True
+            raise
 
-    def _take(self, wanted: int) -> list[Any]:
+    def _take(self, wanted: int) -> Any:
         assert self._iterator is not None
         samples: list[Any] = []
         while len(samples) < wanted:
@@ -308,6 +382,9 @@ class IterableMaker:
             except StopIteration:
                 self._ended = True
                 break
+            except StreamEnded:
+                self._ended = True
+                raise
         if not samples or (self._drop_last and len(samples) < wanted):
             raise Ended
-        return samples
+        return samples if self.damage is None else _left(samples)

@@ -9,9 +9,11 @@ from __future__ import annotations
 import pickle
 from typing import Any, NamedTuple
 
+from stoker.order.broken import Damage
 from stoker.order.epoch import Task
 from stoker.transport.arena import Shipment
 from stoker.transport.layout import Envelope
+from stoker.workers.raised import Raised
 
 
 class BeginEpoch(NamedTuple):
@@ -86,6 +88,7 @@ class Made(NamedTuple):
         starved_s: How long the worker could have run meanwhile and had no CPU; None where
             the system does not tell.
         digest: Of all batches of its iterator over an iterable data set, see `RunningDigest`.
+        damage: What could not be read and was let pass; None: nothing.
     """
 
     epoch: int
@@ -95,6 +98,16 @@ class Made(NamedTuple):
     cpu_s: float
     starved_s: float | None
     digest: int = 0
+    damage: Damage | None = None
+
+
+class LeftOut(NamedTuple):
+    """From a worker: nothing of the batch could be read, and all was let pass."""
+
+    epoch: int
+    number: int
+    damage: Damage
+    digest: int = 0
 
 
 class Failed(NamedTuple):
@@ -102,7 +115,7 @@ class Failed(NamedTuple):
 
     epoch: int
     number: int
-    error: Any
+    error: Raised
     digest: int = 0
 
 
@@ -136,6 +149,20 @@ class Repeated(NamedTuple):
     differs: str
 
 
+class Told(NamedTuple):
+    """From a worker, between its answers: what it logs, or warns of.
+
+    Attributes:
+        worker: Its number.
+        kind: "log" or "warning".
+        what: The record or warning, in plain values.
+    """
+
+    worker: int
+    kind: str
+    what: dict[str, Any]
+
+
 _KINDS: tuple[type[Any], ...] = (
     BeginEpoch,
     Make,
@@ -144,9 +171,11 @@ _KINDS: tuple[type[Any], ...] = (
     Made,
     Failed,
     ShardEnded,
+    Told,
     Repeat,
     Repeating,
     Repeated,
+    LeftOut,
 )
 _CODES = {kind: code for code, kind in enumerate(_KINDS)}
 

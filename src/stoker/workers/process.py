@@ -22,12 +22,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import signal
 import threading
 import time
 import warnings
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from multiprocessing import process as multiprocessing_process
 from multiprocessing import resource_tracker
@@ -36,12 +35,14 @@ from pickle import PicklingError
 from typing import Any
 
 from stoker.errors import TransportError
+from stoker.host.interrupts import undisturbed
 from stoker.order.epoch import Task
 from stoker.transport.arena import LentSlots, Shipment
 from stoker.transport.pipes import bound_waiting, never_wait
 from stoker.workers.blackbox import BlackBox
 from stoker.workers.death import Died, await_end, died_as, has_ended, peak_bytes
-from stoker.workers.etiquette import look_around, quiet_fork
+from stoker.workers.etiquette import look_around
+from stoker.workers.forking import safe_context
 from stoker.workers.job import Job, run
 from stoker.workers.member import Member, Unread
 from stoker.workers.messages import (
@@ -53,10 +54,14 @@ from stoker.workers.messages import (
     Repeating,
     Started,
     Stop,
+    Told,
     dumps,
     loads,
 )
+from stoker.workers.starting import starting
 from stoker.workers.stopping import stop_all
+from stoker.workers.telling import Wanted
+from stoker.workers.unpicklable import cannot_be_started
 from stoker.workers.waiting import Waiter
 
 # A pipe holds more (Linux: 208 KiB, half of it overhead), but a worker should not wait for room.
@@ -80,31 +85,6 @@ _WATCHED = -(1 << 30)
 def _sentinel(worker: int) -> int:
     """The tag of a worker's sentinel; its pipe has the worker's number itself."""
     return -1 - worker
-
-
-@contextlib.contextmanager
-def _interrupts_held_back(context: Any) -> Iterator[None]:
-    """Keeps Ctrl-C back while a process starts, and from it until it can ignore it.
-
-    A new process begins with the signals blocked that its parent has blocked; `job.run`
-    ignores SIGINT before it unblocks it. Here it is only late, not lost.
-    """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    # multiprocessing's own helpers come first: one would keep the signal blocked for all it
-    # ever starts, the other unblocks it when it has come up.
-    if context.get_start_method() == "forkserver":
-        from multiprocessing import forkserver  # not on every system
-
-        forkserver.ensure_running()
-    elif context.get_start_method() == "spawn":
-        resource_tracker.ensure_running()
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 _EVERY_POOL: weakref.WeakSet[ProcessPool] = weakref.WeakSet()
@@ -147,9 +127,8 @@ class ProcessPool:
         self._connections: list[Connection] = []
         self._waiter = Waiter()
         self.boxes: dict[int, BlackBox] = {}
-        self.close = weakref.finalize(
-            self, stop_all, self.processes, self._connections, self._waiter, self.boxes, os.getpid()
-        )
+        owned = self.processes, self._connections, self._waiter, self.boxes, os.getpid()
+        self.close = weakref.finalize(self, undisturbed, stop_all, *owned)
         _EVERY_POOL.add(self)
         self._kept_limit = kept_limit
         self._members: dict[int, Member] = {}
@@ -169,6 +148,7 @@ class ProcessPool:
             Their numbers.
 
         Raises:
+            ForkUnsafe: A copy of this process could not do it, and it was not asked for.
             Exception: What starting a process raises; those started by this call leave then.
         """
         free = (n for n in itertools.count() if n not in self._members)
@@ -183,11 +163,13 @@ class ProcessPool:
 
     def start(self, numbers: Sequence[int], first: BeginEpoch) -> None:
         """As `add`, with numbers that are free; some may have been started when it raises."""
+        self._context = safe_context(self._context, self._job, needed=not self._quiet)
         told = len(self._members) + len(numbers)
         job = replace(
             self._job,
             forked=self._context.get_start_method() != "spawn",
             num_workers=self._job.num_workers or told,
+            wanted=None if self._context.get_start_method() == "fork" else Wanted.here(),
         )
         if self._context.get_start_method() == "fork":
             look_around()
@@ -212,13 +194,18 @@ class ProcessPool:
             target=run, args=(job, worker, theirs, inherited, first, parent_pid, box), daemon=True
         )
         try:
-            with _interrupts_held_back(context), quiet_fork():
+            with starting(context):
                 started.start()
         except BaseException as error:
+            if started.pid is not None:  # Ctrl-C came while it started.
+                started.kill()
+                started.join()
             ours.close()
             box.close()
             if isinstance(error, (TypeError, AttributeError, PicklingError)) and not self._quiet:
                 warnings.warn(_PICKLE_WARNING, stacklevel=7)
+            if isinstance(error, Exception) and method != "fork":
+                raise error from cannot_be_started(job, error)
             raise
         finally:
             theirs.close()
@@ -458,7 +445,7 @@ class ProcessPool:
     def _receive(self, worker: int, member: Member) -> tuple[int, Any]:
         data = member.connection.recv_bytes()
         answer = loads(data)
-        if isinstance(answer, (Started, Repeating, Repeated)):
+        if isinstance(answer, (Started, Told, Repeating, Repeated)):
             return worker, answer
         member.free.answered(answer.shipment if isinstance(answer, Made) else None)
         if isinstance(answer, Made):

@@ -36,7 +36,7 @@ def repeat(
             digest.add(maker.make(message.task))
         except Ended:
             return f"it ended after {step} batches, and had yielded {message.steps} before"
-        except Exception as error:
+        except BaseException as error:  # As it was then: see `job`.
             digest.add_error(error)
         if perf_counter() >= tell_at:
             tell(step + 1)

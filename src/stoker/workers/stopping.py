@@ -4,6 +4,8 @@ Guarantees
     - It takes less than a second: workers are asked to stop, then terminated, then killed,
       all at once and with one deadline for each step. Only a system that takes longer to end
       what was killed is waited for, a little. It does nothing in a forked copy.
+    - The processes that a worker has started end with it: it ends them itself when it is
+      asked to stop, as every Python program does; else they are killed.
     - What a worker still has to say is taken in, so that it is not blocked on saying it.
 """
 
@@ -15,11 +17,14 @@ import time
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+import psutil
+
 from stoker.transport.pipes import bound_waiting
 from stoker.transport.shm import discard
 from stoker.workers.blackbox import BlackBox
 from stoker.workers.death import has_ended
-from stoker.workers.messages import Made, Stop, dumps, loads
+from stoker.workers.hearing import hear
+from stoker.workers.messages import Made, Stop, Told, dumps, loads
 from stoker.workers.waiting import Waiter
 
 _STOP_S, _TERMINATE_S, _KILL_S = 0.3, 0.2, 2.0
@@ -37,6 +42,7 @@ def stop_all(
     if os.getpid() != owner_pid:
         return  # A forked copy: the workers are the original's.
     waiter.close()
+    families: list[psutil.Process] | None = None
     try:
         stop = dumps(Stop())
         for connection in connections:
@@ -44,17 +50,31 @@ def stop_all(
             with contextlib.suppress(OSError):
                 connection.send_bytes(stop)
         _drain(processes, connections, _STOP_S)
+        families = _families(processes)
         for process in _living(processes):
             process.terminate()
         _drain(processes, connections, _TERMINATE_S)
     finally:  # Also when a second Ctrl-C comes while we wait.
+        families = _families(processes) if families is None else families
         for process in _living(processes):
             process.kill()
+        for relative in families:
+            with contextlib.suppress(psutil.Error):  # It has ended.
+                relative.kill()
         _drain(processes, connections, _KILL_S)
         for connection in connections:
             connection.close()
         for box in boxes.values():
             box.close()
+
+
+def _families(processes: list[Any]) -> list[psutil.Process]:
+    """What the data sets of living workers have started: killed workers can't end it."""
+    found: list[psutil.Process] = []
+    for process in _living(processes):
+        with contextlib.suppress(psutil.Error):
+            found += psutil.Process(process.pid).children(recursive=True)
+    return found
 
 
 def _living(processes: list[Any]) -> list[Any]:
@@ -79,7 +99,9 @@ def _drain(processes: list[Any], connections: list[Connection], patience_s: floa
             except Exception:  # It has ended, perhaps in the middle of a word.
                 open_ends.discard(connection)
                 continue
-            if isinstance(answer, Made) and answer.shipment.new is not None:
+            if isinstance(answer, Told):
+                hear(answer)
+            elif isinstance(answer, Made) and answer.shipment.new is not None:
                 discard(answer.shipment.new.name, connection)
         if not ready or time.monotonic() > deadline:
             return

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import selectors
 import sys
+import threading
+import time
 from collections.abc import Hashable
 from multiprocessing.connection import Connection, wait
 from typing import Any
+
+from stoker.errors import IteratorStopped
+from stoker.host.interrupts import the_program_ends
 
 
 class Waiter:
@@ -17,6 +22,7 @@ class Waiter:
     """
 
     def __init__(self) -> None:
+        self._closed = False
         self._tags: dict[Any, Hashable] = {}
         # Windows can wait for pipes, but not through a selector.
         self._selector = None if sys.platform == "win32" else selectors.DefaultSelector()
@@ -33,13 +39,43 @@ class Waiter:
             self._selector.unregister(source)
 
     def wait(self, timeout_s: float | None) -> list[Any]:
-        """Blocks until a source can be read, or for `timeout_s`; returns their tags."""
+        """Blocks until a source can be read, or for `timeout_s`; returns their tags.
+
+        Raises:
+            IteratorStopped: It was closed meanwhile, in another thread.
+        """
+        try:
+            tags = self._ready(timeout_s)
+        except Exception:
+            if not self._closed:
+                raise
+        if self._closed:
+            raise _closed_elsewhere()
+        return tags
+
+    def _ready(self, timeout_s: float | None) -> list[Any]:
         if self._selector is None:
             return [self._tags[source] for source in wait(list(self._tags), timeout_s)]
         return [key.data for key, _ in self._selector.select(timeout_s)]
 
     def close(self) -> None:
         """Gives the descriptor back. Sources stay open: they are their owners'."""
+        self._closed = True
         self._tags.clear()
         if self._selector is not None:
             self._selector.close()
+
+
+def _closed_elsewhere() -> IteratorStopped:
+    """The error for it.
+
+    A daemonic thread that is left behind when the program ends raises nothing, which would be
+    printed: it is put to sleep, and ends with the interpreter.
+    """
+    while the_program_ends() and threading.current_thread().daemon:
+        time.sleep(3600)
+    return IteratorStopped(
+        "This iterator was stopped in another thread",
+        doing="waiting for a batch",
+        change="an iterator for each thread",
+    )

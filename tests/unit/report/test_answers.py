@@ -144,7 +144,7 @@ class TestHeadings:
             "used by the program's own step",
         ]
 
-    @pytest.mark.parametrize(("kind", "last"), [("program", "1 loader watched"), ("target", "CPU")])
+    @pytest.mark.parametrize(("kind", "last"), [("program", "1 loader, "), ("target", "CPU")])
     def test_how_it_ended_is_told_of_programs(self, kind: Any, last: str) -> None:
         told = heading(replace(report(), kind=kind, answers=(GAINS,), ended="ended by SIGTERM"))
         assert last in told.splitlines()[-1]

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 
 from stoker.tuning.answer import Answer, Limit, LimitKind, Rate, Work
 from stoker.tuning.foretold import Foretold, Machine
+from stoker.tuning.guesses import guesses
 from stoker.tuning.noise import spread
 from stoker.tuning.recommend import CountSummary
-from stoker.tuning.simulate import foretell, row_of
+from stoker.tuning.simulate import foretell, row_for
 from tests.unit.tuning.simulated import World, random_world
 
 PLENTY = 1 << 50
@@ -87,7 +88,9 @@ class Case:
     def holds(self) -> bool:
         """Whether the range of doubt holds the truth: the best number, and its rate."""
         number, rate = self.best
-        range_ = row_of(self.answer, self.here.cpus, machine(self.there), number).batches_per_s
+        assert self.answer.work is not None
+        guessed = guesses(self.answer, self.answer.work, self.here.cpus, machine(self.there))
+        range_ = row_for(guessed, self.answer.work, number).batches_per_s
         return self.told.fewest <= number <= self.told.most and range_.low <= rate <= range_.high
 
     @property

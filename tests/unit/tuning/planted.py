@@ -91,6 +91,11 @@ def own(workers: int, *rates: float, **more: Any) -> list[Seen]:
     return [seen(workers, per_s, stage="own", **more) for per_s in rates]
 
 
+def again(workers: int, *rates: float, **more: Any) -> list[Seen]:
+    """What is measured of it last, in the rounds of what was found."""
+    return [seen(workers, per_s, stage="again", round=at, **more) for at, per_s in enumerate(rates)]
+
+
 def replays(*rates: float) -> list[Seen]:
     """Batches that were ready."""
     return [seen(0, per_s, stage="replay") for per_s in rates]

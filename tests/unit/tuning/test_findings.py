@@ -13,7 +13,7 @@ from stoker.tuning.findings import answer_of
 from stoker.tuning.probing import Setting
 from stoker.tuning.result import Failure
 from stoker.tuning.site_record import Seen
-from tests.unit.tuning.planted import answer, extras, own, record, replays, rounds, seen
+from tests.unit.tuning.planted import again, answer, extras, own, record, replays, rounds, seen
 
 SEARCHED = [seen(1, 10.0), seen(2, 19.5), seen(4, 38.0)]
 STOKERS, AHEAD = Setting(4, "stoker"), Setting(4, "torch", 4)
@@ -50,6 +50,7 @@ class TestTheNumber:
             own(0, 9.8, 10.0),
             SEARCHED,
             rounds({4: (38.0, 40.0, 39.0), 5: (38.5, 40.0, 39.2)}),
+            again(0, 9.9),
             chosen=4,
         )
         assert found.advice is not None
@@ -59,7 +60,7 @@ class TestTheNumber:
         assert found.change is not None
         assert "num_workers=4" in found.change.after
         told = reason_of(found)
-        assert told.startswith("4 workers: 39 batches/s, about 3.9 times the 9.9 of now with 0; ")
+        assert told.startswith("4 workers: 39 batches/s, 3.8 times the 9.9 of now with 0; ")
         assert "5 workers gave 39.2" in told
         assert "more round by round, which is within the noise" in told
 
@@ -158,6 +159,35 @@ class TestTheNumber:
         level = answer(own(0, 10.0), rounds({2: (38.0, 39.0), 4: (38.0, 39.0)}), chosen=4)
         assert "the most that was tried" not in reason_of(level)
 
+    def test_now_is_what_it_gives_once_the_program_has_warmed_up(self) -> None:
+        """The first seconds at a third of the rate: with two workers nothing is to be gained."""
+        found = answer(
+            own(2, 12.0, 14.0, service_s=0.3),
+            rounds({3: (39.0, 40.0), 4: (40.0, 40.2)}),
+            again(2, 39.5, 39.0),
+            own=2,
+            chosen=3,
+            persistent=True,
+        )
+        assert found.advice is not None
+        assert (found.advice.num_workers, found.advice.gain) == (2, 1.0)
+        assert found.advice.certain
+        assert found.change is None
+        assert found.now_per_s == pytest.approx(39.25)
+        assert found.parts is not None
+        assert found.parts.service_s == pytest.approx(0.1)
+
+    def test_where_now_was_seen_only_while_warming_up_the_gain_is_not_certain(self) -> None:
+        found = answer(own(2, 12.0, 14.0), rounds({3: (39.0, 40.0)}), own=2, chosen=3)
+        assert found.advice is not None
+        assert not found.advice.certain
+        [told] = [each for each in found.remarks if "the program's beginning" in each]
+        assert told.startswith("the rate of now is of 7.7 s at the program's beginning")
+        later = answer(own(2, 12.0), rounds({3: (39.0, 40.0)}), again(2, 12.5), own=2, chosen=3)
+        assert later.advice is not None
+        assert later.advice.certain
+        assert not any("the program's beginning" in each for each in later.remarks)
+
     def test_a_look_is_not_told_as_an_equal(self) -> None:
         found = answer(own(0, 10.0, 10.1), SEARCHED, chosen=4)
         told = reason_of(found)
@@ -213,7 +243,6 @@ class TestStarts:
         )
         assert found.advice is not None
         assert found.advice.num_workers == 4
-        assert found.advice.certain
 
     def test_workers_that_stay_start_once(self) -> None:
         found = answer(

@@ -88,9 +88,12 @@ def test_a_rate_that_is_level_is_not_told_of_storage_when_the_cpus_are_in_use() 
     assert limit_of(capped).kind == "cpu"
 
 
-def test_waiting_that_does_not_grow_is_no_shared_storage() -> None:
+def test_waiting_that_does_not_grow_is_not_told_as_shared() -> None:
     slow = Machine(off_cpu_s=0.5)
-    assert limit_of(slow.situation(1, 2, 4, 8, here=8)).kind == "unknown"
+    found = limit_of(slow.situation(1, 2, 4, 8, here=8))
+    assert (found.kind, found.shared) == ("storage", False)
+    assert "takes 0.5 s, of which it computes for 20 ms and else waits: " in found.sentence
+    assert "still rising at 8 workers" in found.sentence
 
 
 def test_a_start_that_is_small_beside_the_waiting_is_not_the_limit() -> None:

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from stoker.tuning.answer import Answer
+from stoker.tuning.answer import Answer, Limit
 from stoker.tuning.foretold import Machine
 from stoker.tuning.simulate import NotMeasured, foretell
 from tests.unit.tuning.foretelling import PLENTY, machine, measured
@@ -116,3 +116,12 @@ def test_without_rates_the_cost_of_a_batch_is_enough() -> None:
     told = foretell(answer, 4, Machine(24, PLENTY, step_s=0.02))
     assert 4 <= told.num_workers <= 7
     assert told.reach == 1
+
+
+def test_what_each_worker_waits_for_by_itself_is_no_ceiling() -> None:
+    """Samples that sleep: more workers elsewhere would get more."""
+    answer = measured(
+        World(cpus=8, service_s=0.1, cpu=0.1, noise=0.01), [0, 1, 2, 4], limit="storage"
+    )
+    answer = dataclasses.replace(answer, limit=Limit("storage", "", shared=False))
+    assert foretell(answer, 8, Machine(64, PLENTY)).batches_per_s.expected > 100

@@ -26,3 +26,12 @@ def test_counts() -> None:
     assert [wording.workers(count) for count in (0, 1, 2)] == ["0 workers", "1 worker", "2 workers"]
     assert wording.count_of(1, "batch") == "1 batch"
     assert wording.count_of(1200, "batch") == "1,200 batches"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("two are enough", "Two are enough."), ("num_workers=2 is", "num_workers=2 is."), ("", "")],
+)
+def test_a_sentence_has_a_capital_and_one_full_stop(text: str, told: str) -> None:
+    assert wording.sentence(text) == told
+    assert wording.sentence(told) == told
