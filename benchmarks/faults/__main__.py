@@ -46,7 +46,7 @@ def main(
     if as_json:
         click.echo(json.dumps(_figures(count, batches, rounds, every)))
         return
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     console.print(str(machine.look()))
 
     def tell(text: str) -> None:
@@ -104,7 +104,7 @@ def _show(console: Console, name: str, found: dict[str, Any]) -> bool:
     )
     console.print(
         f"  {killed['killed']:,} kills in {killed['plan']['batches']:,} batches: {same}; "
-        f"{killed['lost_s']:.3f} s lost a kill beyond {killed['replayed']:,} batches made again "
+        f"{killed['lost_s']:.3f} s lost a kill, making its batches again included "
         f"({killed['epoch_s']:.1f} s, {killed['calm_s']:.1f} s in peace)"
     )
     console.print(f"  left behind: {found['left'][0]}")

@@ -35,7 +35,7 @@ def test_an_epoch_under_fire_is_the_same_and_leaves_nothing(options: dict[str, A
 
 
 def test_iterators_that_begin_and_stop_make_nothing_grow() -> None:
-    found = turns.run(36, every=4)
+    found = turns.run(18, every=5)
     left = found.left
     assert (left.descriptors, left.segments, left.threads, left.processes) == (0, 0, 0, 0)
     assert left.memory_mib < 16
