@@ -16,7 +16,7 @@ from rich.console import Console
 
 from benchmarks import machine
 from benchmarks.faults import kills, turns
-from benchmarks.faults.limits import LIMITS, apply
+from benchmarks.faults.limits import LIMITS, LITTLE_MEMORY, apply, tighten
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -29,22 +29,30 @@ ROOT = Path(__file__).resolve().parents[2]
     "--limit", "limits", multiple=True, type=click.Choice([*LIMITS, "all"]),
     help="The same under a limit of the system; a tenth of the size.",
 )  # fmt: skip
+@click.option("--every", type=click.IntRange(min=1), default=1, hidden=True)
 @click.option("--within", type=click.Choice(list(LIMITS)), hidden=True)
 @click.option("--json", "as_json", is_flag=True, hidden=True)
 def main(
-    count: int, batches: int, rounds: int, limits: tuple[str, ...], within: str | None,
-    as_json: bool,
+    count: int, batches: int, rounds: int, limits: tuple[str, ...], every: int,
+    within: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Kill workers in one epoch, begin and stop iterators, and see what is lost or left."""
     logging.getLogger("stoker").setLevel(logging.ERROR)
     if within is not None:
         apply(within)
+        if within == LITTLE_MEMORY:
+            _figures(2, 40, 1, every)  # What is needed.
+            tighten()
     if as_json:
-        click.echo(json.dumps(_figures(count, batches, rounds, lambda _: None)))
+        click.echo(json.dumps(_figures(count, batches, rounds, every)))
         return
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     console.print(str(machine.look()))
-    found = _figures(count, batches, rounds, lambda text: console.print(text, style="dim"))
+
+    def tell(text: str) -> None:
+        console.print(text, style="dim")
+
+    found = _figures(count, batches, rounds, every, tell)
     good = _show(console, "no limit", found)
     for name in LIMITS if "all" in limits else limits:
         limited = _in_a_process(name, count // 10, batches // 10, rounds // 10)
@@ -53,9 +61,11 @@ def main(
         sys.exit(1)
 
 
-def _figures(count: int, batches: int, rounds: int, tell: Any) -> dict[str, Any]:
+def _figures(
+    count: int, batches: int, rounds: int, every: int, tell: Any = lambda _: None
+) -> dict[str, Any]:
     killed = kills.run(kills.Plan(batches, count), tell)
-    grown = turns.run(rounds, tell)
+    grown = turns.run(rounds, tell, every=every)
     return {
         "good": killed.is_good and grown.is_good,
         "kills": asdict(killed) | {"lost_s": killed.lost_s},
@@ -94,7 +104,7 @@ def _show(console: Console, name: str, found: dict[str, Any]) -> bool:
     )
     console.print(
         f"  {killed['killed']:,} kills in {killed['plan']['batches']:,} batches: {same}; "
-        f"{killed['lost_s']:.3f} s lost a kill beyond {killed['replayed']:,} batches made again "
+        f"{killed['lost_s']:.3f} s lost a kill, making its batches again included "
         f"({killed['epoch_s']:.1f} s, {killed['calm_s']:.1f} s in peace)"
     )
     console.print(f"  left behind: {found['left'][0]}")

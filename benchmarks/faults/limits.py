@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import os
 import resource
 from dataclasses import dataclass
 from pathlib import Path
 
-_MIB = 1 << 20
+_HEADROOM = 1.1
 _SMALL_SHARED = "mount -t tmpfs -o size=64m tmpfs /dev/shm"
 _FULL_DISK = (
     "mkdir -p /tmp/stoker-full && mount -t tmpfs -o size=64k tmpfs /tmp/stoker-full && "
@@ -32,11 +34,12 @@ def _inside(setup: str) -> Limit:
     return Limit(("unshare", "--mount", "sh", "-c", f'{setup} && exec "$@"', "sh"))
 
 
+LITTLE_MEMORY = "little memory"
 LIMITS = {
     "128 descriptors": Limit(),
     "64 MB of /dev/shm": _inside(_SMALL_SHARED),
     "a full disk": _inside(_FULL_DISK),
-    "little memory": Limit(),
+    LITTLE_MEMORY: Limit(),
 }
 
 
@@ -44,27 +47,52 @@ def apply(name: str) -> None:
     """In the process that is to be limited, when all that it imports is there."""
     if name == "128 descriptors":
         resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
-    if name == "little memory":
-        _limit_memory(_MEMORY_BYTES)
+    if name == LITTLE_MEMORY:
+        _enter_group()
 
 
-_MEMORY_BYTES = 700 * _MIB
-
-
-def _limit_memory(size_bytes: int) -> None:
-    """By a control group where that can be had, else by the address space."""
-    for folder, files in (
-        (Path("/sys/fs/cgroup/memory"), ("memory.limit_in_bytes",)),
-        (Path("/sys/fs/cgroup"), ("memory.max",)),
-    ):
-        group = folder / f"stoker-faults-{os.getpid()}"
-        try:
-            group.mkdir()
-            for file in files:
-                (group / file).write_text(str(size_bytes))
-            (group / "cgroup.procs").write_text(str(os.getpid()))
-        except OSError:
-            continue
+def tighten() -> None:
+    """When a small run has shown how much memory is needed: no more than a little above that."""
+    if _group is not None:
+        needed = int((_group.folder / _group.peak).read_text())
+        (_group.folder / _group.limit).write_text(str(int(needed * _HEADROOM)))
         return
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + size_bytes, resource.RLIM_INFINITY))
+    resource.setrlimit(resource.RLIMIT_AS, (int(used * _HEADROOM), resource.RLIM_INFINITY))
+
+
+@dataclass(frozen=True)
+class _Group:
+    """A control group of this process alone, and the names of its files."""
+
+    folder: Path
+    peak: str
+    limit: str
+
+
+_group: _Group | None = None
+
+
+def _enter_group() -> None:
+    """A control group that this process and its workers are in, where that can be had."""
+    global _group
+    for parent, peak, limit in (
+        (Path("/sys/fs/cgroup/memory"), "memory.max_usage_in_bytes", "memory.limit_in_bytes"),
+        (Path("/sys/fs/cgroup"), "memory.peak", "memory.max"),
+    ):
+        folder = parent / f"stoker-faults-{os.getpid()}"
+        try:
+            folder.mkdir()
+            (folder / "cgroup.procs").write_text(str(os.getpid()))
+            (folder / peak).read_text()
+        except OSError:
+            continue
+        _group = _Group(folder, peak, limit)
+        atexit.register(_leave_group, parent, folder)
+        return
+
+
+def _leave_group(parent: Path, folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        (parent / "cgroup.procs").write_text(str(os.getpid()))
+        folder.rmdir()

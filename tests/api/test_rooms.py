@@ -40,6 +40,7 @@ PURE = [
     "feed/meter.py",
     "feed/patience.py",
     "feed/plight.py",
+    "feed/restarts.py",
     "feed/room.py",
     "feed/window.py",
     "order/broken.py",

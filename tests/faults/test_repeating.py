@@ -250,6 +250,18 @@ def test_at_the_start_of_a_later_epoch(keeps: bool) -> None:
     del made
 
 
+def test_after_an_epoch_that_was_left_nothing_is_known_of_its_data_set() -> None:
+    made = loader(Shards([8]), "fork", num_workers=1, batch_size=2, persistent_workers=True)
+    iterator = iter(made)
+    next(iterator)
+    pid = iterator._workers[0].pid
+    os.kill(pid, signal.SIGKILL)
+    assert are_gone([pid], 5)
+    with pytest.raises(WorkerDied, match="may have kept something of the epoch before"):
+        list(made)
+    del iterator, made
+
+
 def test_repeating_is_not_counted_as_a_time_out() -> None:
     """Every sample takes its time, and all of them together longer than the time-out."""
 

@@ -84,7 +84,7 @@ def test_whatever_ends_it(end: Callable[[], Any]) -> None:
 @every_process
 def test_with_every_start_method(method: str) -> None:
     dataset = DyingOnce(12, 5)
-    same(dataset, loader(dataset, method, batch_size=2), batch_size=2)
+    same(dataset, loader(dataset, method, 1, batch_size=2), batch_size=2)
 
 
 def test_as_many_as_may_be_replaced() -> None:
@@ -329,7 +329,7 @@ def test_a_death_while_its_batches_are_pinned(accelerator: Accelerator, held_bac
     assert are_gone([iterator._workers[0].pid], 5)
     timer = threading.Timer(0.3, going.set)  # No process is forked in the middle of pinning.
     timer.start()
-    feed._look_for_nobody()
+    feed._look()
     timer.join()
     assert made.statistics().replaced == 1
     batches += [copied(batch) for batch in iterator]

@@ -286,9 +286,9 @@ class Feed:
         self._handle(self._pool.wait(0))
 
     def _look_for_nobody(self) -> None:
-        """Takes in what has come; what goes wrong is for whoever asks for the next batch."""
+        """Takes in what has come; errors, and deaths, are for whoever asks for the next batch."""
         try:
-            self._handle(self._pool.wait(0))
+            self._handle([event for event in self._pool.wait(0) if type(event[1]) is not Died])
         except Exception as error:
             self._fault = self._fault or error
 
@@ -347,13 +347,8 @@ class Feed:
 
     def _allotted(self, depths: dict[int, int]) -> dict[int, int]:
         opened = sum(type(answer) is Opened for answer in self._answers.values())
-        return allotted(
-            depths,
-            self._dispatcher,
-            self._pool,
-            self._room.slots - opened,
-            self._empty_slots,
-        )
+        slots = self._room.slots - opened
+        return allotted(depths, self._dispatcher, self._pool, slots, self._empty_slots)
 
     def _held(self) -> Iterator[tuple[int, float | None]]:
         for worker, man in self.crew.men.items():

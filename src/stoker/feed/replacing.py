@@ -111,6 +111,7 @@ class Replacing:
         self._made_of = likeness() if likeness else None
         self._before: Shortage = shortage()
         self._shards: dict[int, _Shard] = {}
+        self._has_begun = False
         self._missing: set[int] = set()
         self._task: Task | None = None
         self.blame = Blame(restarts)
@@ -129,9 +130,12 @@ class Replacing:
         self._dispatcher = dispatcher
         self._tasks = tasks
         self.blame.begin_epoch()
+        ended = {worker for worker, shard in self._shards.items() if shard.unchanged}
         self._shards = {
-            worker: _Shard(from_start=shard.unchanged) for worker, shard in self._shards.items()
+            worker: _Shard(from_start=worker in ended or not self._has_begun)
+            for worker in (self._crew.men if self._sharded else ())
         }
+        self._has_begun = True
         for worker, death in list(self._pool.deaths.items()):
             self.lost(worker, death, {})
         while self._missing and self._launch(self._missing.pop()) is None:
@@ -171,7 +175,7 @@ class Replacing:
         man = self._crew.men.get(worker)
         held = self._dispatcher.running(worker)
         if man is None or (man.leaving and not held):
-            self._keep(worker, answers)
+            self._keep(worker, answers, may_retry=False)
             self._pool.bury(worker)
             self._crew.men.pop(worker, None)
             return
@@ -190,7 +194,7 @@ class Replacing:
             raise found.error(self._why_not(verdict))
         if why := self._cannot_be_same(worker):
             raise found.error(why, cause=found.likely)
-        self._keep(worker, answers)
+        self._keep(worker, answers, may_retry=self._crew.patient and not man.batches)
         again = self._dispatcher.lost(worker)
         self._pool.bury(worker)
         if man.leaving and self._crew.staying:
@@ -238,13 +242,23 @@ class Replacing:
             )
         return ""
 
-    def _keep(self, worker: int, answers: dict[int, Any]) -> None:
-        """Takes what the dead worker has made out of its slots, or errors out of its hands."""
+    def _keep(self, worker: int, answers: dict[int, Any], *, may_retry: bool) -> None:
+        """Takes what the dead worker has made out of its slots, or errors out of its hands.
+
+        Args:
+            worker: Its number.
+            answers: What is ready, by number.
+            may_retry: Whether what it failed at may need the main process: that is made again.
+        """
         slots = self._pool.slots_of(worker)
-        for number, answer in answers.items():
+        for number, answer in list(answers.items()):
             if not isinstance(answer, tuple) or answer[0] != worker:
                 continue
             message = answer[1]
+            if isinstance(message, Failed) and may_retry:
+                del answers[number]
+                self._dispatcher.put_back(number)
+                continue
             if isinstance(message, (Failed, LeftOut)):
                 answers[number] = message.error if isinstance(message, Failed) else LEFT_OUT
                 continue

@@ -1,0 +1,74 @@
+"""What can be learnt of a process that has ended, whoever has waited for it."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from stoker.workers.death import await_end, has_ended, peak_bytes
+
+FORK = multiprocessing.get_context("fork")
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="fork and signals")
+
+
+@pytest.fixture
+def process() -> Iterator[Any]:
+    started = FORK.Process(target=time.sleep, args=(60,), daemon=True)
+    started.start()
+    yield started
+    started.kill()
+    started.join()
+    started.close()
+
+
+def test_one_that_lives_has_not_ended(process: Any) -> None:
+    assert not has_ended(process)
+    assert await_end(process, 0.02) == (False, None)
+
+
+def test_its_memory_is_known_to_who_asks_first(process: Any) -> None:
+    process.kill()
+    ended, peak = await_end(process, 10)
+    assert ended
+    assert peak is not None
+    assert 1 << 20 < peak < 64 << 30
+    assert process.exitcode == -signal.SIGKILL
+    assert peak_bytes(process) is None  # Asked a second time.
+
+
+def test_one_that_somebody_else_has_waited_for_has_ended(process: Any) -> None:
+    process.kill()
+    os.waitpid(process.pid, 0)
+    assert has_ended(process)
+    assert await_end(process, 10) == (True, None)
+    process._popen.returncode = -signal.SIGKILL  # for the fixture
+
+
+def test_one_whose_sentinel_is_held_open_has_ended() -> None:
+    """By a process that it started."""
+    told = FORK.SimpleQueue()
+    started = FORK.Process(target=_leave_a_child, args=(told,))
+    started.start()
+    child = told.get()
+    began = time.monotonic()
+    assert await_end(started, 10)[0]
+    assert time.monotonic() - began < 5
+    os.kill(child, signal.SIGKILL)
+    started.join()
+    started.close()
+    told.close()
+
+
+def _leave_a_child(told: Any) -> None:
+    child = os.fork()
+    if not child:
+        time.sleep(60)
+        os._exit(0)
+    told.put(child)
+    os._exit(0)
