@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -24,6 +25,7 @@ from stoker import arguments, options
 from stoker.feed.adaptive import AdaptiveFeed
 from stoker.feed.debugging import DebugIterator
 from stoker.feed.iteration import AutoIterator, InlineIterator, Setting, WorkerIterator
+from stoker.host.families import family_finding
 from stoker.host.interrupts import undisturbed
 from stoker.order.population import population_of
 from stoker.tuning.account import Account
@@ -264,7 +266,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             not change what the loader does.
         """
         self._account.automatic = self._automatic
-        return self._account.statistics()
+        told = self._account.statistics()
+        family = family_finding([each.pid for each in told.workers if each.pid is not None])
+        return replace(told, remarks=(*told.remarks, family)) if family else told
 
     @property
     def _lasts(self) -> bool:

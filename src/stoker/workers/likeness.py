@@ -16,6 +16,7 @@ None of the user's code runs: properties, ``__getattr__``, ``__len__``, ``__eq__
 from __future__ import annotations
 
 import functools
+import mmap
 import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -29,6 +30,7 @@ _MOST_NODES = 2000
 _MOST_ATTRIBUTES = 512
 _ENDS = 16
 _ARRAY_SAMPLE = 256
+_MOST_BASES = 16
 
 
 def likeness(*objects: Any) -> tuple[Any, ...]:
@@ -163,8 +165,19 @@ def _tensor(value: torch.Tensor, look: _Look) -> None:
 def _array(value: Any, look: _Look) -> None:
     array = np.ndarray.view(value, np.ndarray)
     look.saw(array.shape, str(array.dtype))
-    if array.size and not array.dtype.hasobject:
+    if _is_of_a_file(value):
+        look.saw(array.__array_interface__["data"][0])
+    elif array.size and not array.dtype.hasobject:
         look.saw(hash(array.flat[:: max(1, array.size // _ARRAY_SAMPLE)].tobytes()))
+
+
+def _is_of_a_file(array: Any) -> bool:
+    """Whether it is a view of a mapped file: where that has shrunk, reading ends the process."""
+    for _ in range(_MOST_BASES):
+        if not isinstance(array, np.ndarray):
+            break
+        array = np.ndarray.base.__get__(array)  # type: ignore[attr-defined]
+    return isinstance(array.obj if isinstance(array, memoryview) else array, mmap.mmap)
 
 
 _PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (

@@ -6,10 +6,12 @@ import collections
 import enum
 import functools
 import gc
+import os
 import pickle
 import threading
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -296,3 +298,16 @@ def chained(depth: int) -> Any:
     for _ in range(depth):
         held = Data(next=held)
     return held
+
+
+def test_a_mapped_file_is_not_read(tmp_path: Path) -> None:
+    """It may have shrunk: to read beyond its end is a bus error, and ends the program."""
+    path = tmp_path / "rows.bin"
+    np.zeros(1 << 16, np.float32).tofile(path)
+    rows = np.memmap(path, np.float32, "r")
+    views = Data(rows=rows, part=rows[100:200], plain=np.asarray(rows).reshape(256, 256))
+    before = likeness(views)
+    os.truncate(path, 0)
+    assert likeness(views) == before
+    views.part = rows[200:300]
+    assert likeness(views) != before
