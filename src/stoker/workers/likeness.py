@@ -176,7 +176,7 @@ def _is_of_a_file(array: Any) -> bool:
     for _ in range(_MOST_BASES):
         if not isinstance(array, np.ndarray):
             break
-        array = np.ndarray.base.__get__(array)  # type: ignore[attr-defined]
+        array = np.ndarray.base.__get__(array)
     return isinstance(array.obj if isinstance(array, memoryview) else array, mmap.mmap)
 
 
