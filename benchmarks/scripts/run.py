@@ -20,7 +20,7 @@ from benchmarks.scripts.figures import Row, Run, Seen, rows
 from benchmarks.scripts.plan import Program
 
 PATIENCE_S = 900.0
-SWEEP_S = 400.0  # more than the counts of two loaders take
+SWEEP_S = 150.0  # what the counts of one loader take, in a script that starts slowly
 _TAIL = 600  # characters of what a failed run wrote last
 
 

@@ -77,6 +77,8 @@ def _than_now(grounds: Grounds) -> str:
         return ""
     found = grounds.compare(chosen, own)
     now = f"{grounds.per_s(own)} of now with {own.summary.num_workers}"
+    if found.likely_faster and not found.faster:
+        return f", probably about {times(found.ratio)} the {now}, although rates vary by as much"
     if not (found.faster or found.slower):
         return f", within the noise of the {now}"
     about = "" if found.pairs else "about "

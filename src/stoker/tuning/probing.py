@@ -38,7 +38,7 @@ SEARCH_WINDOWS = 40
 SEARCH_PATIENCE = 3
 """Windows after which a rate is known well enough to go on: what comes close is compared in
 rounds afterwards."""
-LIMIT_S, LIMIT_BATCHES, LONGEST_S = 15.0, 25, 40.0
+LIMIT_S, LIMIT_BATCHES, LONGEST_S = 6.0, 10, 30.0
 """Seconds of measuring after which the best so far has to do, and batches for which there is
 more time, up to the third."""
 SEARCH_SHARE = 0.6
