@@ -96,6 +96,9 @@ def _with_starts(grounds: Grounds) -> str:
 def _than_others(grounds: Grounds) -> str:
     """The best of the others; one that was measured in turn with it says more than a look."""
     others = [rate for rate in grounds.plain if rate not in (grounds.chosen, grounds.own)]
+    if len(grounds.plain) == 1 and grounds.record.rare:
+        share = percent(grounds.record.rare)
+        return f"no other number was measured: the program waits {share} of its time for it"
     if len(grounds.plain) == 1:
         return "no other number was measured"
     if not others:
