@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 LEAST_SHARE = 0.95
 MOST_OF_SWEEP = 0.1
-MOST_S = 10.0
+MOST_S = 10.0  # a loader
 
 
 @dataclass(frozen=True)
@@ -52,20 +52,25 @@ class Row:
         loader: the line that makes it; empty where the program gave none.
         rounds: rates in batches/s by number of workers, one mapping for each sweep.
         tuned: what the run without a sweep said; None where it did not know the loader.
-        tune_s: seconds that that run took.
-        sweep_s: seconds that one sweep took, the median.
+        start_s: seconds of a run that stops after one batch: what the program's start and its
+            end take, however long is measured between them.
+        tune_s: seconds that the run with the answer took, beyond these.
+        sweep_s: seconds that one sweep took beyond these, the median.
         failures: of runs that gave nothing.
         others_cpus: CPUs that other programs kept busy meanwhile, on average.
+        loaders: of the program; one answer after the other is found.
     """
 
     program: str
     loader: str
     rounds: Sequence[Mapping[int, float]]
     tuned: Seen | None
+    start_s: float
     tune_s: float
     sweep_s: float | None
     failures: Sequence[str]
     others_cpus: float
+    loaders: int = 1
 
     @property
     def counts(self) -> list[int]:
@@ -134,15 +139,17 @@ class Row:
         return [f"{answer} workers, {fewest} would do"]
 
     def _time_missed(self) -> list[str]:
-        most_s = max(MOST_S, MOST_OF_SWEEP * (self.sweep_s or 0.0))
+        most_s = max(MOST_S * self.loaders, MOST_OF_SWEEP * (self.sweep_s or 0.0))
         return [] if self.tune_s <= most_s else [f"took {self.tune_s:.0f} s of {most_s:.0f}"]
 
 
-def rows(program: str, tuned: Run, sweeps: Sequence[Run], others_cpus: float) -> list[Row]:
+def rows(
+    program: str, started: Run, tuned: Run, sweeps: Sequence[Run], others_cpus: float
+) -> list[Row]:
     """A line for each loader that any of the runs saw; one line where none did."""
     whole = [sweep for sweep in sweeps if not sweep.failure]
     failures = [run.failure for run in (tuned, *sweeps) if run.failure]
-    sweep_s = statistics.median(sweep.seconds for sweep in whole) if whole else None
+    sweeps_s = [max(0.0, sweep.seconds - started.seconds) for sweep in whole]
     names = dict.fromkeys(name for run in (tuned, *whole) for name in run.loaders)
     return [
         Row(
@@ -150,10 +157,12 @@ def rows(program: str, tuned: Run, sweeps: Sequence[Run], others_cpus: float) ->
             loader=name,
             rounds=[sweep.loaders[name].rates for sweep in whole if name in sweep.loaders],
             tuned=tuned.loaders.get(name),
-            tune_s=tuned.seconds,
-            sweep_s=sweep_s,
+            start_s=started.seconds,
+            tune_s=max(0.0, tuned.seconds - started.seconds),
+            sweep_s=statistics.median(sweeps_s) if sweeps_s else None,
             failures=failures,
             others_cpus=others_cpus,
+            loaders=max(1, len(names)),
         )
         for name in names or ("",)
     ]

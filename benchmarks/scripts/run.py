@@ -20,7 +20,7 @@ from benchmarks.scripts.figures import Row, Run, Seen, rows
 from benchmarks.scripts.plan import Program
 
 PATIENCE_S = 900.0
-SWEEP_S = 400.0  # more than the counts of two loaders take
+SWEEP_S = 150.0  # what the counts of one loader take, in a script that starts slowly
 _TAIL = 600  # characters of what a failed run wrote last
 
 
@@ -29,19 +29,26 @@ def compare(
 ) -> list[Row]:
     """Asks for the answer first, then sweeps; every sweep has the answered counts too."""
     others = OthersWatch()
+    tell("starting and ending")
+    started = tune(program, ["--steps", "1"])
     tell("the answer")
-    tuned = tune(program)
+    tuned = tune(program, [])
     answers = {seen.answer for seen in tuned.loaders.values() if seen.answer is not None}
     wanted = sorted({*counts, *answers})
     sweeps = []
     for number in range(1, repeats + 1):
         tell(f"sweep {number} of {repeats}")
-        sweeps.append(tune(program, wanted))
-    return rows(program.name, tuned, sweeps, others.cpus())
+        sweeps.append(tune(program, _sweep(wanted)))
+    return rows(program.name, started, tuned, sweeps, others.cpus())
 
 
-def tune(program: Program, counts: Sequence[int] = ()) -> Run:
-    """One run, with the counts to measure or without; blocks up to `PATIENCE_S`.
+def _sweep(counts: Sequence[int]) -> list[str]:
+    """The options that have these numbers measured and no others."""
+    return ["--budget", f"{SWEEP_S:g}", "--workers", ",".join(map(str, counts))]
+
+
+def tune(program: Program, options: Sequence[str]) -> Run:
+    """One run with these options of the command; blocks up to `PATIENCE_S`.
 
     The program starts in an empty folder. What was answered before is not known to it.
     """
@@ -49,8 +56,6 @@ def tune(program: Program, counts: Sequence[int] = ()) -> Run:
         folder = Path(name)
         answer = folder / "answer.json"
         (folder / "here").mkdir()
-        sweep = ["--budget", f"{SWEEP_S:g}", "--workers", ",".join(map(str, counts))]
-        options = sweep if counts else []
         command = [sys.executable, "-m", "stoker", "tune", *options, "--json", str(answer)]
         began = time.perf_counter()
         wrote = _run([*command, *program.command()], program.environment, folder)

@@ -49,10 +49,31 @@ def advice_of(record: SiteRecord, rates: Sequence[Rate], given: int | None = Non
         num_workers=chosen.summary.num_workers,
         batches_per_s=chosen.summary.batches_per_s,
         reason=reason(Grounds(record, plain, chosen, own, over_epochs=starts_count(record))),
-        certain=record.certain and not moved and not (own and only_early(record)),
+        certain=_is_certain(record, own, chosen, moved),
         arguments=arguments,
         gain=_gain(record, own, chosen, kept=bool(persistent), more=more.ratio),
     )
+
+
+def _is_certain(record: SiteRecord, own: Rate | None, chosen: Rate, moved: bool) -> bool:
+    """Whether more measuring would hardly change what is recommended."""
+    if not record.certain or moved:
+        return False
+    return own is None or not (only_early(record) or _is_guess(record, own, chosen))
+
+
+def _is_guess(record: SiteRecord, own: Rate, chosen: Rate) -> bool:
+    """Whether more workers than now are likely, but not shown, to be faster."""
+    if chosen.summary.num_workers <= own.summary.num_workers:
+        return False
+    beside = _beside_own(record, own, chosen)
+    return beside.likely_faster and not beside.faster
+
+
+def _beside_own(record: SiteRecord, own: Rate, chosen: Rate) -> Beside:
+    """A setting beside the program's own; over whole epochs, where these start their workers."""
+    factor = _start(chosen) / _start(own) if starts_count(record) else 1.0
+    return compare(record.seen, chosen, own).times(factor)
 
 
 def _best(record: SiteRecord, plain: Sequence[Rate], own: Rate | None) -> tuple[Rate, bool]:
@@ -136,10 +157,9 @@ def _stays(record: SiteRecord, own: Rate, chosen: Rate) -> bool:
     """Whether the program's own number stays: more gain nothing, or fewer lose something."""
     if own is chosen:
         return True
-    factor = _start(chosen) / _start(own) if starts_count(record) else 1.0
-    beside = compare(record.seen, chosen, own).times(factor)
+    beside = _beside_own(record, own, chosen)
     if chosen.summary.num_workers > own.summary.num_workers:
-        return not beside.faster
+        return not (beside.faster or beside.likely_faster)
     if _is_dear(own, chosen) and beside.pairs < 2 and beside.ratio > WITHOUT_PAIRS:
         return False
     return beside.slower and beside.ratio < 1 / WORTH
@@ -175,7 +195,9 @@ def _gain(
     if own is chosen:
         return factor if kept or more > 1 else 1.0
     beside: Beside = compare(record.seen, chosen, own).times(factor)
-    return beside.ratio if beside.faster or beside.slower else 1.0
+    differs = beside.faster or beside.slower
+    likely = chosen.summary.num_workers > own.summary.num_workers and beside.likely_faster
+    return beside.ratio if differs or likely else 1.0
 
 
 def _kept(record: SiteRecord, rate: Rate) -> float:

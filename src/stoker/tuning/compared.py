@@ -21,6 +21,9 @@ SAME = 0.02
 """A difference that is less is none."""
 AGREE = 0.05
 """Where every pair shows more than this, the pairs agree, however far they lie apart."""
+LIKELY = 1.1
+"""Times from which on a gain is taken before it is beyond all doubt: to forgo it costs more than
+a needless worker."""
 LOOKS = 0.05
 """Share by which rates may be off that were not measured in turn."""
 ONE_WINDOW = 0.04
@@ -48,6 +51,11 @@ class Beside:
         """Whether it is faster by more than noise."""
         agree = self.pairs > 1 and self.least > 1 + AGREE
         return self.ratio > 1 + SAME and (agree or self.ratio - 1 > self.doubt)
+
+    @property
+    def likely_faster(self) -> bool:
+        """Whether it gains so much that what is more likely than noise is enough."""
+        return self.pairs > 1 and self.ratio > LIKELY and self.ratio - 1 > self.doubt / 2
 
     @property
     def slower(self) -> bool:

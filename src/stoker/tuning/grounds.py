@@ -77,6 +77,8 @@ def _than_now(grounds: Grounds) -> str:
         return ""
     found = grounds.compare(chosen, own)
     now = f"{grounds.per_s(own)} of now with {own.summary.num_workers}"
+    if found.likely_faster and not found.faster:
+        return f", probably about {times(found.ratio)} the {now}, although rates vary by as much"
     if not (found.faster or found.slower):
         return f", within the noise of the {now}"
     about = "" if found.pairs else "about "
@@ -94,6 +96,9 @@ def _with_starts(grounds: Grounds) -> str:
 def _than_others(grounds: Grounds) -> str:
     """The best of the others; one that was measured in turn with it says more than a look."""
     others = [rate for rate in grounds.plain if rate not in (grounds.chosen, grounds.own)]
+    if len(grounds.plain) == 1 and grounds.record.rare:
+        share = percent(grounds.record.rare)
+        return f"no other number was measured: the program waits {share} of its time for it"
     if len(grounds.plain) == 1:
         return "no other number was measured"
     if not others:

@@ -33,12 +33,18 @@ AGREE = 1.25
 """Times by which they may differ before another one is taken."""
 LONG_S = 2.0
 """One window of so many seconds is enough for that."""
+LATE_S = 3.0
+"""Seconds that may go by for the own setting, once there is a window; and for a stretch that is
+to be repeated: a loader that is only now and then asked for has few."""
+RARE_S, RARE = 2.0, 0.01
+"""Where more seconds go by for a stretch in the main process, and less of them is spent on
+making batches, no other number can gain anything."""
 SEARCH_WINDOWS = 40
 """Windows after which the search ends with the best so far."""
 SEARCH_PATIENCE = 3
 """Windows after which a rate is known well enough to go on: what comes close is compared in
 rounds afterwards."""
-LIMIT_S, LIMIT_BATCHES, LONGEST_S = 15.0, 25, 40.0
+LIMIT_S, LIMIT_BATCHES, LONGEST_S = 6.0, 10, 30.0
 """Seconds of measuring after which the best so far has to do, and batches for which there is
 more time, up to the third."""
 SEARCH_SHARE = 0.6
@@ -68,6 +74,8 @@ class Prober:
         ask: What to measure now.
         trials: Everything that was measured.
         gave_up: Whether it ended before the answer was certain.
+        rare: Share of the program's time in which it waits for this loader, where that is too
+            little to measure another number for; else 0.
     """
 
     def __init__(
@@ -81,6 +89,7 @@ class Prober:
         self.own = own
         self.trials: list[Trial] = []
         self.gave_up = False
+        self.rare = 0.0
         self._most, self._extras = most, extras
         self._counts = sorted(set(counts)) if counts is not None else None
         self._controller = Controller(SEARCH_PATIENCE)
@@ -93,7 +102,7 @@ class Prober:
         self._reasons: dict[int, str] = {}
         self._decided: int | None = None
         self._visits: dict[int, Visit] = {}
-        self._spent_s = 0.0
+        self._spent_s = self._passed_s = 0.0
         self._searched = self._odd = 0
         self._recalled = False
         self._bounds: Bounds | None = None
@@ -213,12 +222,13 @@ class Prober:
     def _take(self, ask: Ask, window: Window, passed_s: float | None) -> None:
         before = self.trials[-1].setting if self.trials else ask.setting
         self.trials.append(Trial(ask.setting, ask.stage, ask.round, window))
-        if ask.stage == "replay":
-            return
         if passed_s is None:
-            anew = ask.fresh or before != ask.setting
+            anew = ask.stage != "replay" and (ask.fresh or before != ask.setting)
             unmeasured_s = ask.setting.workers / window.rate_per_s + window.service_s
             passed_s = window.seconds + (unmeasured_s if anew else 0.0)
+        self._passed_s = passed_s
+        if ask.stage == "replay":
+            return
         self._spent_s += passed_s
         count = ask.setting.workers
         if ask.setting == Setting(count):
@@ -227,13 +237,11 @@ class Prober:
     # -- stages ---------------------------------------------------------------------------
 
     def _own(self, window: Window, bounds: Bounds) -> None:
-        windows = list(self._visits[self.own].windows)
-        seconds = sum(each.seconds for each in windows)
-        if len(windows) < OWN_WINDOWS and seconds < LONG_S:
+        if self._is_rare(window):
+            self.rare = window.waiting * window.seconds / self._passed_s
+            self._finish(gave_up=False)
             return
-        rates = [each.rate_per_s for each in windows]
-        more = seconds < OWN_S or (max(rates) > AGREE * min(rates) and seconds < LONG_S)
-        if more and len(windows) < MOST_OWN_WINDOWS:
+        if self._spent_s < LATE_S and self._needs_more_of_own():
             return
         if self._counts is not None:
             self._begin_rounds([n for n in self._counts if n not in self._failed])
@@ -243,6 +251,23 @@ class Prober:
         self._controller.changed(self._here)
         self._recall(bounds)
         self._end_search_if_found(bounds)
+
+    def _is_rare(self, window: Window) -> bool:
+        """Whether nothing can be gained: batches made in the main process take no time to speak
+        of. Not said of workers, whose start may be what is waited for.
+        """
+        if self.own or self._counts is not None or self._passed_s < RARE_S:
+            return False
+        return window.waiting * window.seconds < RARE * self._passed_s
+
+    def _needs_more_of_own(self) -> bool:
+        windows = list(self._visits[self.own].windows)
+        seconds = sum(each.seconds for each in windows)
+        if len(windows) < OWN_WINDOWS and seconds < LONG_S:
+            return True
+        rates = [each.rate_per_s for each in windows]
+        more = seconds < OWN_S or (max(rates) > AGREE * min(rates) and seconds < LONG_S)
+        return more and len(windows) < MOST_OWN_WINDOWS
 
     def _search(self, window: Window, bounds: Bounds) -> None:
         self._searched += 1
@@ -344,7 +369,8 @@ class Prober:
             self._stage = "replay"
 
     def _replay(self, window: Window, bounds: Bounds) -> None:
-        if sum(trial.stage == "replay" for trial in self.trials) >= REPLAYS:
+        often = sum(trial.stage == "replay" for trial in self.trials) >= REPLAYS
+        if often or self._passed_s > LATE_S:
             self._finish(gave_up=self.gave_up)
 
     def _finish(self, *, gave_up: bool) -> None:

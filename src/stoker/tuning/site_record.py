@@ -56,6 +56,8 @@ class SiteRecord:
         chosen: The number that is best as far as is known.
         certain: Whether more measurements would hardly change it.
         reason: The last reason of the search.
+        rare: Share of the program's time in which it waits for this line, where that is too
+            little to measure another number for; else 0.
         stage: Where the search stands.
         seen: Every measured stretch.
         starts_s: From ``iter(loader)`` to the first batch, for each epoch with the own setting.
@@ -89,6 +91,7 @@ class SiteRecord:
     chosen: int = 0
     certain: bool = False
     reason: str = ""
+    rare: float = 0.0
     stage: str = "own"
     seen: list[Seen] = field(default_factory=list)
     starts_s: list[float] = field(default_factory=list)

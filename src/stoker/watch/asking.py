@@ -95,6 +95,7 @@ class Asking:
             "chosen": prober.chosen,
             "certain": self.done and not prober.gave_up,
             "reason": prober.reason,
+            "rare": prober.rare,
             "stage": prober.stage,
             "failures": self.failures,
         }
