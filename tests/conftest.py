@@ -22,8 +22,9 @@ settings.load_profile("stoker")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--part",
-        choices=["side-by-side", "alone"],
-        help="only tests that may run beside others, most of which wait; or only the others",
+        choices=["waiting", "computing", "alone"],
+        help="only tests that mostly wait; or only others that may run beside each other; "
+        "or only those that neighbours would disturb",
     )
 
 
@@ -95,8 +96,10 @@ _SLOW_FOLDERS = {"cases", "cli", "contract", "examples", "faults", "reports", "w
 _SLOW_FILES = {"test_order.py", "test_simulate_worlds.py"}
 
 # Programs that are started, and mostly wait: several at a time take a fraction of the time.
-# The public cases of tuning are not among them: neighbours would change what is measured.
-_SIDE_BY_SIDE = {"cli", "examples", "watch"}
+_WAITING = {"cli", "examples", "watch"}
+# Neighbours would change what is measured, or how long an ending takes.
+_ALONE = {"cases", "faults", "reports"}
+_ROOT = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -110,9 +113,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _keep(part: str, config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves the tests of one part."""
-    kept: dict[str, list[pytest.Item]] = {"side-by-side": [], "alone": []}
+    kept: dict[str, list[pytest.Item]] = {"waiting": [], "computing": [], "alone": []}
     for item in items:
-        beside = item.path.parent.name in _SIDE_BY_SIDE
-        kept["side-by-side" if beside else "alone"].append(item)
+        room = item.path.relative_to(_ROOT).parts[0]
+        waits, alone = room in _WAITING, room in _ALONE
+        kept["waiting" if waits else "alone" if alone else "computing"].append(item)
     items[:] = kept.pop(part)
     config.hook.pytest_deselected(items=[item for left in kept.values() for item in left])
