@@ -146,6 +146,37 @@ def test_an_interrupt_while_workers_start(which: int, monkeypatch: pytest.Monkey
     assert not multiprocessing.active_children()
 
 
+@pytest.mark.parametrize("when", ["before the fork", "after the fork"])
+def test_an_interrupt_while_a_dead_worker_is_replaced(
+    when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One traceback; what was started ends, and the next epoch is whole."""
+    context = multiprocessing.get_context("fork")
+    start = context.Process._Popen  # type: ignore[attr-defined]
+    made = loader(Plain(40, (1,)), "fork", 2)
+    iterator = iter(made)
+    next(iterator)
+
+    def interrupted_start(process: Any) -> Any:
+        monkeypatch.undo()
+        if when == "before the fork":
+            os.kill(os.getpid(), signal.SIGINT)
+        popen = start(process)
+        if when == "after the fork":
+            os.kill(os.getpid(), signal.SIGINT)
+        return popen
+
+    monkeypatch.setattr(context.Process, "_Popen", staticmethod(interrupted_start))
+    os.kill(iterator._workers[0].pid, signal.SIGKILL)
+    with pytest.raises(KeyboardInterrupt):
+        list(iterator)
+    assert not multiprocessing.active_children()
+    for _ in range(2):
+        with pytest.raises(IteratorStopped, match="stopped before the epoch was over"):
+            next(iterator)
+    assert [int(batch) for batch in made] == list(range(40))
+
+
 def test_an_interrupt_while_workers_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is not lost: it is raised again when they have ended, which takes under a second."""
 
