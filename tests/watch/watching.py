@@ -36,7 +36,7 @@ class Scripted:
     def __init__(self, own: int, *, counts: Any = None) -> None:
         self.own, self.script, self.windows = own, list(_script), []
         self.at = 0
-        self.reason, self.gave_up, self.failures = "", False, []
+        self.reason, self.gave_up, self.rare, self.failures = "", False, 0.0, []
 
     @property
     def ask(self) -> Ask:

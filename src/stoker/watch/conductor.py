@@ -18,6 +18,7 @@ import torch.multiprocessing
 
 from stoker.tuning.answer import Site
 from stoker.tuning.site_record import SiteRecord, to_json
+from stoker.tuning.wording import count_of
 from stoker.watch.failed import write_reason
 from stoker.watch.iterating import SiteIterator
 from stoker.watch.keys import Key, Keys
@@ -289,7 +290,7 @@ class Conductor:
             return f"after {seconds:.0f} s of loading"
         if settings.steps is not None and self.elsewhere[1] >= settings.steps:
             self._end_search()
-            return f"after {self.elsewhere[1]:,} steps"
+            return f"after {count_of(self.elsewhere[1], 'step')}"
         why = self.turns.enough(site)
         if why:
             self._end_search()

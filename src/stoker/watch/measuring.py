@@ -23,7 +23,7 @@ from stoker.watch.sources import Source
 from stoker.watch.stretches import Stretches
 from stoker.watch.timeline import Timeline
 
-_SHORT_EPOCH = 2
+_SHORT_EPOCH = 3
 """An epoch of fewer times as many batches as workers take in advance has no steady state: it is
 measured as a whole, with the start of the workers."""
 _WAITED_S = 0.001
