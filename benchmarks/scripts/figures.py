@@ -148,7 +148,7 @@ def rows(
 ) -> list[Row]:
     """A line for each loader that any of the runs saw; one line where none did."""
     whole = [sweep for sweep in sweeps if not sweep.failure]
-    failures = [run.failure for run in (tuned, *sweeps) if run.failure]
+    failures = [run.failure for run in (started, tuned, *sweeps) if run.failure]
     sweeps_s = [max(0.0, sweep.seconds - started.seconds) for sweep in whole]
     names = dict.fromkeys(name for run in (tuned, *whole) for name in run.loaders)
     return [

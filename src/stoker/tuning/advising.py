@@ -195,9 +195,8 @@ def _gain(
     if own is chosen:
         return factor if kept or more > 1 else 1.0
     beside: Beside = compare(record.seen, chosen, own).times(factor)
-    differs = beside.faster or beside.slower
-    likely = chosen.summary.num_workers > own.summary.num_workers and beside.likely_faster
-    return beside.ratio if differs or likely else 1.0
+    shown = beside.faster or beside.likely_faster or beside.slower
+    return beside.ratio if shown else 1.0
 
 
 def _kept(record: SiteRecord, rate: Rate) -> float:

@@ -237,8 +237,8 @@ class Prober:
     # -- stages ---------------------------------------------------------------------------
 
     def _own(self, window: Window, bounds: Bounds) -> None:
-        if self._is_rare(window):
-            self.rare = window.waiting * window.seconds / self._passed_s
+        self.rare = self._rarely_waited_for(window)
+        if self.rare:
             self._finish(gave_up=False)
             return
         if self._spent_s < LATE_S and self._needs_more_of_own():
@@ -252,13 +252,12 @@ class Prober:
         self._recall(bounds)
         self._end_search_if_found(bounds)
 
-    def _is_rare(self, window: Window) -> bool:
-        """Whether nothing can be gained: batches made in the main process take no time to speak
-        of. Not said of workers, whose start may be what is waited for.
-        """
+    def _rarely_waited_for(self, window: Window) -> float:
+        """See `rare`. Not said of workers, whose start may be what is waited for."""
         if self.own or self._counts is not None or self._passed_s < RARE_S:
-            return False
-        return window.waiting * window.seconds < RARE * self._passed_s
+            return 0.0
+        share = window.waiting * window.seconds / self._passed_s
+        return share if share < RARE else 0.0
 
     def _needs_more_of_own(self) -> bool:
         windows = list(self._visits[self.own].windows)

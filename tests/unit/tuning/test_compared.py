@@ -41,10 +41,11 @@ def test_a_large_gain_is_taken_before_it_is_beyond_doubt() -> None:
 
 
 def test_a_small_gain_in_doubt_is_none() -> None:
+    """As likely as a large one, and not worth two workers."""
     found = answer(
         own(0, 9.7, 9.6),
-        rounds({0: (10.5, 11.2, 10.6), 2: (9.9, 12.0, 11.2)}),
-        again(0, 10.6),
+        rounds({0: (10.0, 10.0, 10.0), 2: (10.2, 10.8, 11.2)}),
+        again(0, 10.0),
         chosen=2,
         persistent=True,
     )
