@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Sequence
 from textwrap import indent
 from typing import NamedTuple
 
-from stoker.errors import IteratorStopped, NotPicklable, TransportError, WaitTimeout
+from stoker.errors import (
+    IteratorStopped,
+    NotPicklable,
+    RaisedInWorker,
+    TransportError,
+    WaitTimeout,
+)
 from stoker.feed.plight import Plight, likely, seconds, told
 from stoker.order.epoch import Task
 from stoker.transport.fields import samples_at
 from stoker.transport.unbuilt import Unbuilt
+from stoker.workers.making import IterableMaker, MapMaker
 from stoker.workers.unpicklable import said, why_not
+
+_MAKING = {MapMaker.make.__code__, IterableMaker.make.__code__}
 
 
 class WaitedFor(NamedTuple):
@@ -75,6 +85,21 @@ def late_batch(
 
 def _workers(plights: Sequence[Plight]) -> str:
     return indent(told(plights), "    ") if plights else "    no worker holds a batch"
+
+
+def stands_for_a_batch(error: BaseException) -> bool:
+    """Whether an error came up where a batch was made, and all but that batch is as it was.
+
+    So it is with what a worker has caught, whatever it is: its cause tells so. And with what
+    has come out of a maker in this process, which puts back what it has lent; but a
+    `KeyboardInterrupt` here is Ctrl-C, which ends an iteration wherever it comes.
+    """
+    if isinstance(error.__cause__, RaisedInWorker):
+        return True
+    if isinstance(error, KeyboardInterrupt):
+        return False
+    passed = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_code in _MAKING for frame, _ in passed)
 
 
 def was_closed() -> IteratorStopped:

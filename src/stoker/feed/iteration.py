@@ -28,7 +28,7 @@ from torch.utils.data.graph_settings import apply_sharding
 
 from stoker.feed.adaptive import AdaptiveFeed, Epoch, Governor
 from stoker.feed.crew import Crew
-from stoker.feed.faults import was_closed
+from stoker.feed.faults import stands_for_a_batch, was_closed
 from stoker.feed.feed import Feed
 from stoker.feed.meter import Meter
 from stoker.feed.pinning import Pinner
@@ -229,8 +229,9 @@ class _Iterator(_BaseDataLoaderIter):
             raise
         except Exception:
             raise
-        except BaseException:
-            self._break_off()
+        except BaseException as error:
+            if not stands_for_a_batch(error):
+                self._break_off()
             raise
         self._num_yielded += 1
         if self._setting.meter.left_at >= self._tell_at:
@@ -238,7 +239,7 @@ class _Iterator(_BaseDataLoaderIter):
         return data
 
     def _break_off(self) -> None:
-        """Ctrl-C, in a sample, the sampler or anywhere: what was under way may be lost.
+        """Ctrl-C, or an exit in the sampler or by a signal: what was under way may be lost.
 
         So nobody is to go on as if it had never been.
         """

@@ -1,11 +1,12 @@
-"""Ctrl-C while something is cleaned up: it waits, so that the cleaning is done and nothing is lost.
+"""Ctrl-C while something is cleaned up, or started: it waits, so that nothing is lost.
 
 An interrupt that is raised inside a finalizer, or at the interpreter's end, reaches nobody: Python
-prints a traceback and drops it, and what was being cleaned up stays as it is.
+prints a traceback and drops it, and what was being cleaned up stays as it is. So does one inside
+what Python calls at a fork, and that may be the release of a lock.
 
 Guarantees: one that came meanwhile is raised again a moment later, in the main thread; while the
-program ends it is dropped, since that is what it asked for. Cleaning that takes longer than
-`PATIENCE_S` can be interrupted. A program's own handler is left alone.
+program ends it is dropped, since that is what it asked for. What takes longer than `PATIENCE_S`
+can be interrupted. While something is cleaned up, a program's own handler is left alone.
 """
 
 from __future__ import annotations
@@ -51,20 +52,47 @@ def held_back(*, ending: bool = False) -> Iterator[None]:
         yield
         return
     came: list[int] = []
-    until = time.monotonic() + PATIENCE_S
-
-    def hold(number: int, frame: Any) -> None:
-        if time.monotonic() >= until:
-            signal.default_int_handler(number, frame)
-        came.append(number)
-
-    signal.signal(signal.SIGINT, hold)
+    signal.signal(signal.SIGINT, _holding(came, signal.default_int_handler))
     try:
         yield
     finally:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         if came and not (ending or _Exit.begun):
             threading.Thread(target=_raise_again, daemon=True).start()
+
+
+@contextlib.contextmanager
+def postponed() -> Iterator[None]:
+    """Put Ctrl-C off to the end, where whoever handles it is called, the program's own too.
+
+    For what is not a finalizer: it raises at its end what the handler raises. Python runs
+    handlers in the main thread, whichever thread of the process the system has told.
+    """
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    came: list[int] = []
+    signal.signal(signal.SIGINT, _holding(came, handler))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if came:
+            handler(signal.SIGINT, None)
+
+
+def _holding(came: list[int], handler: Callable[[int, Any], Any]) -> Callable[[int, Any], Any]:
+    """A handler that takes note, and is patient no longer than `PATIENCE_S`."""
+    until = time.monotonic() + PATIENCE_S
+
+    def hold(number: int, frame: Any) -> None:
+        if time.monotonic() >= until:
+            handler(number, frame)
+        else:
+            came.append(number)
+
+    return hold
 
 
 def _raise_again() -> None:

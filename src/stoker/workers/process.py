@@ -196,8 +196,11 @@ class ProcessPool:
         try:
             with starting(context):
                 started.start()
+                self._enlist(worker, started, ours, box)
         except BaseException as error:
-            if started.pid is not None:  # Ctrl-C came while it started.
+            if worker in self._members:  # Ctrl-C came while it started: it ends like others.
+                raise
+            if started.pid is not None:
                 started.kill()
                 started.join()
             ours.close()
@@ -209,6 +212,9 @@ class ProcessPool:
             raise
         finally:
             theirs.close()
+
+    def _enlist(self, worker: int, started: Any, ours: Connection, box: BlackBox) -> None:
+        """From now on, `close` ends it, and `wait` tells of it."""
         self.processes.append(started)
         self._connections.append(ours)
         self.boxes[worker] = box

@@ -1,7 +1,8 @@
 """What holds while a worker process is started.
 
 Guarantees
-    - Ctrl-C is late, not lost: a new process gets it only when it ignores it.
+    - Ctrl-C is late, not lost: a new process gets it only when it ignores it, and this one when
+      what was started is known to whoever ends it.
     - A daemonic process may have workers, and a worker may have processes: multiprocessing
       refuses both, since it does not end the children of a process that it kills. Ours end
       with their parent in any case, see `job`; those of a worker with it, see `stopping` and
@@ -25,6 +26,7 @@ from typing import Any
 
 import psutil
 
+from stoker.host.interrupts import postponed
 from stoker.workers.etiquette import quiet_fork
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -33,16 +35,17 @@ _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 @contextlib.contextmanager
 def starting(context: Any) -> Iterator[None]:
     """Around the start of a worker, in the main process; see the module."""
-    with _interrupts_held_back(context), _no_daemon(), quiet_fork(), _no_python_warning():
+    with postponed(), _blocked(context), _no_daemon(), quiet_fork(), _no_python_warning():
         yield
 
 
 @contextlib.contextmanager
-def _interrupts_held_back(context: Any) -> Iterator[None]:
-    """Keeps Ctrl-C back while a process starts, and from it until it can ignore it.
+def _blocked(context: Any) -> Iterator[None]:
+    """Keeps Ctrl-C from a new process until it can ignore it.
 
-    A new process begins with the signals blocked that its parent has blocked;
-    `signals.leave_to_the_parent` ignores SIGINT before it unblocks it.
+    It begins with the signals blocked that this thread has blocked;
+    `signals.leave_to_the_parent` ignores SIGINT before it unblocks it. This process gets it all
+    the same, by another thread: of a library, for instance.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
