@@ -1,4 +1,4 @@
-"""Ctrl-C while something is cleaned up."""
+"""Ctrl-C while something is cleaned up, or started."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from stoker.host import interrupts
-from stoker.host.interrupts import held_back, undisturbed
+from stoker.host.interrupts import held_back, postponed, undisturbed
 
 
 @pytest.fixture(autouse=True)
@@ -92,3 +92,47 @@ def test_another_thread_holds_nothing_back() -> None:
     thread.start()
     thread.join()
     assert seen == [signal.default_int_handler]
+
+
+def test_what_was_put_off_is_raised_at_the_end_itself() -> None:
+    done = []
+
+    def start() -> None:
+        with postponed():
+            press()
+            press()
+            done.append(1)
+        done.append(2)
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert done == [1]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_programs_own_handler_is_put_off_too_and_called_once() -> None:
+    came: list[int] = []
+
+    def own(number: int, frame: object) -> None:
+        came.append(number)
+
+    signal.signal(signal.SIGINT, own)
+    with postponed():
+        press()
+        press()
+        assert not came
+    assert came == [signal.SIGINT]
+    assert signal.getsignal(signal.SIGINT) is own
+
+
+@pytest.mark.parametrize("ignored", [signal.SIG_IGN, signal.SIG_DFL])
+def test_what_python_does_not_handle_is_left_alone(ignored: signal.Handlers) -> None:
+    signal.signal(signal.SIGINT, ignored)
+    with postponed():
+        assert signal.getsignal(signal.SIGINT) is ignored
+
+
+def test_what_takes_too_long_is_put_off_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interrupts, "PATIENCE_S", 0.0)
+    with postponed(), pytest.raises(KeyboardInterrupt):
+        press()
