@@ -144,11 +144,13 @@ def test_nothing_a_user_wrote_is_run_or_made_markup(browser: Browser, tmp_path: 
 
 
 def test_the_plots_follow_the_reader_into_the_dark(browser: Browser, tmp_path: Path) -> None:
+    from playwright.sync_api import expect
+
     page = opened(browser, tmp_path, samples.target(), DESK).page
-    colour = "getComputedStyle(document.querySelector('.chart .xtick text')).fill"
-    light = page.evaluate(colour)
+    label = page.locator(".chart .xtick text").first
+    light = label.evaluate("label => getComputedStyle(label).fill")
     page.emulate_media(color_scheme="dark")
-    page.wait_for_function(f"{colour} !== '{light}'")
+    expect(label).not_to_have_css("fill", light, timeout=PATIENCE_MS)
 
 
 def test_the_change_is_copied(browser: Browser, tmp_path: Path) -> None:

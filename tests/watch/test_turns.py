@@ -20,7 +20,7 @@ from stoker.watch.marks import MarkReader, MarkWriter
 from stoker.watch.timeline import Timeline
 from stoker.watch.turns import MOST_CUTS, Turns
 from tests.datasets import Plain
-from tests.watch.watching import scripted, watched
+from tests.watch.watching import Watch, scripted, watched
 
 
 def site(*, done: bool = False, in_epoch: bool = False) -> Any:
@@ -146,8 +146,34 @@ def test_short_epochs_are_added_up_to_a_window(tmp_path: Path, workers: int) -> 
             assert sum(1 for _ in loader) == 3
         assert watch.site.done
         seen = watch.site.record(whole=False).seen
-        assert [each.whole for each in seen] == [workers > 0, True, workers > 0]
+        assert [each.window.whole for each in seen] == [workers > 0, True, workers > 0]
         assert all(each.window.batches >= 20 for each in seen)
+
+
+def wholes(watch: Watch) -> list[tuple[int, bool]]:
+    seen = watch.site.record(whole=False).seen
+    return [(each.setting.workers, each.window.whole) for each in seen]
+
+
+def test_once_one_number_is_measured_over_whole_epochs_all_are(tmp_path: Path) -> None:
+    """Of 11 batches one worker has a steady stretch, and two have none."""
+    steps = [("own", 0, 8), ("search", 1, 4), ("search", 2, 4), ("confirm", 1, 4), ("search", 0, 4)]
+    with scripted(*steps), watched(tmp_path) as watch:
+        loader = DataLoader(Plain(22), batch_size=2)
+        for _ in range(40):
+            assert sum(1 for _ in loader) == 11
+        assert watch.site.done
+        assert wholes(watch) == [(0, False), (1, False), (2, True), (1, True), (0, False)]
+
+
+def test_given_numbers_are_measured_as_the_largest_of_them_has_to_be(tmp_path: Path) -> None:
+    steps = [("own", 0, 8), ("confirm", 1, 4), ("confirm", 2, 4)]
+    with scripted(*steps), watched(tmp_path, counts=(1, 2)) as watch:
+        loader = DataLoader(Plain(22), batch_size=2)
+        for _ in range(40):
+            assert sum(1 for _ in loader) == 11
+        assert watch.site.done
+        assert wholes(watch) == [(0, False), (1, True), (2, True)]
 
 
 def test_epochs_too_short_in_time_are_added_up_too(

@@ -29,6 +29,8 @@ class Window:
             the system does not tell.
         order_s: Of `waited_s`, how long a later batch was ready and had to wait its turn.
         batch_bytes: Size of the largest batch seen so far, in bytes.
+        whole: Whether it is whole epochs with the start of their workers: such a rate is not
+            comparable with that of a stretch within an epoch.
     """
 
     workers: int
@@ -43,6 +45,7 @@ class Window:
     starved_s: float | None
     order_s: float
     batch_bytes: int
+    whole: bool = False
 
     @property
     def rate_per_s(self) -> float:

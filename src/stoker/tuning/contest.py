@@ -67,6 +67,14 @@ class Contest:
         self._rounds.drop(count)
         self._out.add(count)
 
+    def forget_workers(self) -> list[int]:
+        """Rates of all numbers but 0 tell nothing any more; the numbers that had one in a round."""
+        forgotten = [n for n in self._rounds.counts if n and n not in self._out]
+        for n in self._entered:
+            if n:
+                self._rounds.drop(n)
+        return forgotten
+
     def begin(
         self, visits: Mapping[int, Visit], bounds: Bounds, failed: Collection[int]
     ) -> list[int]:

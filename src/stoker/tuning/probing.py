@@ -104,7 +104,7 @@ class Prober:
         self._visits: dict[int, Visit] = {}
         self._spent_s = self._passed_s = 0.0
         self._searched = self._odd = 0
-        self._recalled = False
+        self._recalled = self._whole = False
         self._bounds: Bounds | None = None
         self.ask = self._next_ask()
 
@@ -157,6 +157,8 @@ class Prober:
             return
         self._odd = 0
         self._bounds = bounds = self._allowed(bounds)
+        if window.whole and not self._whole:
+            self._forget_steady(bounds)
         self._take(ask, window, passed_s)
         {
             "own": self._own,
@@ -233,6 +235,22 @@ class Prober:
         count = ask.setting.workers
         if ask.setting == Setting(count):
             self._visits.setdefault(count, Visit(count)).add(window)
+
+    def _forget_steady(self, bounds: Bounds) -> None:
+        """Rates without the start of workers say nothing beside those of whole epochs: the
+        numbers that are still of interest are measured again.
+        """
+        self._whole = True
+        self._visits = {n: visit for n, visit in self._visits.items() if not n}
+        if self._stage in ("own", "search"):
+            self._controller = Controller(SEARCH_PATIENCE)
+            for visit in self._visits.values():
+                for window in visit.windows:
+                    self._controller.observe(window, bounds)
+        elif self._stage == "confirm":
+            waiting = {each.workers for each in self._queue}
+            forgotten = self._contest.forget_workers()
+            self._queue += [Setting(n) for n in forgotten if n not in waiting]
 
     # -- stages ---------------------------------------------------------------------------
 
@@ -338,8 +356,10 @@ class Prober:
     def _own_again(self) -> list[Setting]:
         """The program's own number, where it was seen only while the program began."""
         own, visit = self.own, self._visits.get(self.own)
-        if visit is None or own in self._contest.counts:
+        if own in self._contest.counts or own in self._failed:
             return []
+        if visit is None:
+            return [Setting(own)] if self._whole else []
         batches = own + self._length(own)[0]
         takes_s = visit.service_s + batches / visit.rate_per_s
         return [Setting(own)] if takes_s <= AGAIN_S else []

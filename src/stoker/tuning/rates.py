@@ -34,12 +34,21 @@ def telling(seen: Sequence[Seen]) -> list[Seen]:
     A program's first steps may take many times as long as later ones (kernels are chosen, memory
     is touched for the first time): stretches of the own setting with such steps are left out.
     """
-    found = [each for each in seen if _tells(each)]
+    found = _alike([each for each in seen if _tells(each)])
     steps = [each.window.away_each_s for each in found if each.stage == "own"]
     if not steps:
         return found
     most_s = WARMING * max(min(steps), LEAST_STEP_S)
     return [each for each in found if each.stage != "own" or each.window.away_each_s <= most_s]
+
+
+def _alike(seen: Sequence[Seen]) -> list[Seen]:
+    whole = {each.setting for each in seen if each.window.whole}
+    return [
+        each
+        for each in seen
+        if each.window.whole or each.setting not in whole or each.stage == "replay"
+    ]
 
 
 def only_early(record: SiteRecord) -> bool:
@@ -90,14 +99,17 @@ def _rate(record: SiteRecord, setting: Setting, found: list[Seen]) -> Rate:
     in_turn = any(seen.stage in IN_TURN for seen in paired)
     per_s = statistics.median(rates) if in_turn else visit.rate_per_s
     starts = [seen.first_batch_s for seen in found if seen.first_batch_s is not None]
-    whole = all(seen.whole for seen in paired)
+    whole = all(seen.window.whole for seen in paired)
     first_s = statistics.median(starts) if starts else 0.0
     length = record.loader.epoch_batches
+    epoch_per_s = per_s if whole else _over_an_epoch(record, per_s, first_s)
+    if setting.workers and any(seen.window.whole for seen in record.seen):
+        per_s = epoch_per_s  # beside others that were measured with the start of their workers
     return Rate(
         summary=CountSummary(
             num_workers=setting.workers,
             batches_per_s=per_s,
-            epoch_batches_per_s=per_s if whole else _over_an_epoch(record, per_s, first_s),
+            epoch_batches_per_s=epoch_per_s,
             first_batch_s=first_s,
             epoch_s=length / per_s if length and per_s > 0 else None,
             spread=spread(rates),

@@ -26,7 +26,6 @@ class Seen:
         window: What was seen.
         first_batch_s: From starting the loader to its first batch; None where it ran already.
         memory_bytes: What its workers have for themselves; None when not known.
-        whole: Whether it was whole epochs, with the start of the workers.
     """
 
     setting: Setting
@@ -35,7 +34,6 @@ class Seen:
     window: Window
     first_batch_s: float | None = None
     memory_bytes: int | None = None
-    whole: bool = False
 
 
 @dataclass

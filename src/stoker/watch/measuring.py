@@ -3,7 +3,9 @@
     steady:  start ─ fill ─┤ window │ window │ ...      workers that run on
     whole:   ┤ start, all batches, end │ ┤ start ...    epochs too short for that
 
-Whole epochs are added up until there are as many batches and seconds as a window needs.
+Whole epochs are added up until there are as many batches and seconds as a window needs. Once
+epochs of a line were too short for one number, they are measured whole with all of them: a rate
+with the start of workers is not comparable with one without.
 """
 
 from __future__ import annotations
@@ -37,19 +39,21 @@ class Measuring:
     Args:
         timeline: Where spans go.
         folder: Where workers note down what they make.
+        ahead: Batches that the workers of the largest number may take in advance, where it is
+            known that it will be measured.
 
     Attributes:
         seen: Every window.
         abandoned: Batches after which the program left its last epoch; None where it took all.
     """
 
-    def __init__(self, timeline: Timeline, folder: str) -> None:
+    def __init__(self, timeline: Timeline, folder: str, ahead: int = 0) -> None:
         self.stretches = Stretches()
         self.timeline = timeline
         self.seen: list[Seen] = []
         self.abandoned: int | None = None
         self._folder = folder
-        self._too_short = 0
+        self._too_short = _SHORT_EPOCH * ahead - 1
         self._was_whole = False
         self._makings: Makings | None = None
         self._order_s = 0.0
@@ -106,6 +110,8 @@ class Measuring:
             length = max(self.abandoned, iterator.served)
         few = max(_SHORT_EPOCH * source.outstanding - 1, self._too_short)
         whole = length is not None and length <= few
+        if whole:
+            self._too_short = max(self._too_short, length or 0)
         if self._was_whole and not whole:
             self.spoil()
         self._was_whole = whole
@@ -155,6 +161,7 @@ class Measuring:
             return None
         self.take_marks(source)
         window = _with_makings(stretches.close_window(source.workers))
+        window = replace(window, whole=whole)
         source.windows += 1
         self._waits.clear()
         return window
@@ -165,11 +172,11 @@ class Measuring:
         if not stretches.window_is_open or not stretches.batch_bytes:
             stretches.batch_bytes = max(stretches.batch_bytes, size_of(batch))
 
-    def observed(self, ask: Ask, window: Window, source: Source | None, *, whole: bool) -> None:
+    def observed(self, ask: Ask, window: Window, source: Source | None) -> None:
         """A window is kept for the report."""
         memory_bytes = 0 if source is not None and not source.workers else None
         first_batch_s = source.first_batch_s if source is not None else None
-        seen = Seen(ask.setting, ask.stage, ask.round, window, first_batch_s, memory_bytes, whole)
+        seen = Seen(ask.setting, ask.stage, ask.round, window, first_batch_s, memory_bytes)
         if len(self.seen) < _MOST_SEEN:
             self.seen.append(seen)
 

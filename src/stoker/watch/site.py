@@ -38,7 +38,7 @@ from stoker.watch.looking import SiteLook, loading
 from stoker.watch.measuring import Measuring, Replay
 from stoker.watch.quick import Quick
 from stoker.watch.roles import Conducts
-from stoker.watch.sources import Source
+from stoker.watch.sources import PREFETCH, Source
 from stoker.watch.supply import Supply
 from stoker.watch.timeline import Timeline
 
@@ -77,7 +77,8 @@ class WatchedSite:
         self._asking = Asking(self, self._own, conductor)
         self.prober = self._asking.prober
         self.timeline = Timeline(conductor.began_s, keep_all=conductor.settings.trace)
-        self._measuring = Measuring(self.timeline, conductor.folder)
+        ahead = max(conductor.settings.counts or (0,)) * (loader.prefetch_factor or PREFETCH)
+        self._measuring = Measuring(self.timeline, conductor.folder, ahead)
         self._look_into = SiteLook(conductor.folder)
         self._fingerprint, self._machine = fingerprint(loader), machine_digest()
         self._method = conductor.method_of(loader)
@@ -324,7 +325,7 @@ class WatchedSite:
             measuring.sized(batch)
             window = measuring.window(ask, source, whole=whole, ended=False)
             if window is not None:
-                self._observe(ask, window, source, whole=False)
+                self._observe(ask, window, source)
 
     def _after(self, iterator: SiteIterator, ask: Ask, entered: float) -> None:
         """A batch is about to be handed out."""
@@ -389,7 +390,7 @@ class WatchedSite:
             if measured and measuring.whole(source, iterator):
                 window = measuring.window(ask, source, whole=True, ended=True)
                 if window is not None:
-                    self._observe(ask, window, source, whole=True)
+                    self._observe(ask, window, source)
             elif measured and source.own and self._supply.from_start:
                 measuring.ends_with_epoch(source, iterator.served)
         measuring.stretches.pause()
@@ -421,14 +422,14 @@ class WatchedSite:
 
     # -- measuring ------------------------------------------------------------------------
 
-    def _observe(self, ask: Ask, window: Window, source: Source | None, *, whole: bool) -> None:
+    def _observe(self, ask: Ask, window: Window, source: Source | None) -> None:
         measuring = self._measuring
-        measuring.observed(ask, window, source, whole=whole)
+        measuring.observed(ask, window, source)
         now = self._asking.observe(window, self._allowed.bounds())
         if self.done:
             self._kept.clear()
             self._supply.drop()
-        elif now.setting == ask.setting and not now.fresh and source is not None and not whole:
+        elif now.setting == ask.setting and not now.fresh and source and not window.whole:
             measuring.take_marks(source)
             measuring.stretches.open_window()
         measuring.stretches.pause()
@@ -440,7 +441,7 @@ class WatchedSite:
         self._replay.step(step_s, now)
         window = self._replay.window(ask, now)
         if window is not None:
-            self._observe(ask, window, None, whole=False)
+            self._observe(ask, window, None)
 
     def _replayed(self, ask: Ask) -> Any:
         batch = self._kept.again()

@@ -22,8 +22,9 @@ from stoker.tuning.probing import Setting
 from stoker.watch.opened import Opened
 
 _CONTEXT = "_DataLoader__multiprocessing_context"
-_DEFAULT_PREFETCH = 2
 _POLL_S = 0.25
+PREFETCH = 2
+"""PyTorch's own number of batches in advance for each worker."""
 PATIENCE_S = 5.0
 """How long workers may take to end what they are at."""
 
@@ -86,7 +87,7 @@ class Source:
     @property
     def outstanding(self) -> int:
         """Batches that its workers may have under way or ready."""
-        factor = getattr(self._loader, "prefetch_factor", None) or _DEFAULT_PREFETCH
+        factor = getattr(self._loader, "prefetch_factor", None) or PREFETCH
         return self.workers * factor
 
     def next(self) -> Any:
@@ -244,7 +245,7 @@ def variant(loader: Any, setting: Setting, timeout_s: float) -> Any:
         values.update({"prefetch_factor": None, "persistent_workers": False, "timeout": 0})
         values[_CONTEXT] = None
     else:
-        prefetch = setting.prefetch_factor or values.get("prefetch_factor") or _DEFAULT_PREFETCH
+        prefetch = setting.prefetch_factor or values.get("prefetch_factor") or PREFETCH
         values.update(prefetch_factor=prefetch, persistent_workers=True)
         values["timeout"] = values.get("timeout") or timeout_s
     other = object.__new__(type(loader))

@@ -63,8 +63,8 @@ def seen(
 ) -> Seen:
     """One stretch."""
     setting = Setting(setting) if isinstance(setting, int) else setting
-    found = window(setting.workers, per_s, **more)
-    return Seen(setting, stage, round, found, first_batch_s, memory_bytes, whole)
+    found = replace(window(setting.workers, per_s, **more), whole=whole)
+    return Seen(setting, stage, round, found, first_batch_s, memory_bytes)
 
 
 def rounds(rates: dict[int, tuple[float, ...]], **more: Any) -> list[Seen]:
