@@ -28,7 +28,7 @@ from stoker.watch.settings import Settings
 from stoker.watch.site import WatchedSite
 from stoker.watch.turns import Turns
 
-WRITE_EVERY_S, WRITE_SHARE = 1.0, 0.005
+WRITE_EVERY_S, WRITE_SHARE = 1.0, 0.002
 """How often what is known is written, and the most of the program's time that it may take."""
 DEFAULT_SECONDS = 120.0
 _AHEAD_MOST, _AHEAD_S = 16, 2.0
@@ -136,6 +136,12 @@ class Conductor:
         for site in list(self._sites.values()):
             with contextlib.suppress(Exception):
                 site.release()
+
+    def let_alone(self) -> None:
+        """This is a copy of the process that measures: nothing is watched here."""
+        self.off = True
+        for site in list(self._sites.values()):
+            site.look_again()
 
     @property
     def seconds(self) -> float:

@@ -6,10 +6,14 @@ watched ──▶ alone      another iterator of the line has begun since, or St
 
 from __future__ import annotations
 
+import sys
+from time import perf_counter
+from types import FrameType
 from typing import Any
 
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+from stoker.watch.quick import Quick
 from stoker.watch.roles import Owner
 
 
@@ -22,10 +26,13 @@ class SiteIterator(_BaseDataLoaderIter):
         served: Batches handed out.
         ended: Whether the epoch is over.
         number: Of the site's iterators; only the last one is measured.
+        quick: Batches that are handed out without a look.
     """
 
-    def __init__(self, owner: Owner, loader: Any, number: int, length: int | None) -> None:
-        self._owner, self._watched_loader = owner, loader
+    def __init__(
+        self, owner: Owner, loader: Any, number: int, length: int | None, quick: Quick
+    ) -> None:
+        self._owner, self._watched_loader, self.quick = owner, loader, quick
         self.number, self.length = number, length
         self.served = 0
         self.ended = False
@@ -37,6 +44,27 @@ class SiteIterator(_BaseDataLoaderIter):
         return self
 
     def __next__(self) -> Any:
+        quick, began = self.quick, perf_counter()
+        if began < quick.until_s:
+            with quick.lock:
+                take, load = quick.take, quick.load  # first: `end` comes before it forgets them
+                if quick.until_s and quick.left:
+                    load.since_s = began
+                    load.on = True
+                    try:
+                        batch = take()
+                    except Exception as error:
+                        if not self._owner.passed(error, self):
+                            raise
+                    else:
+                        end = perf_counter()
+                        load.before_s += end - began
+                        quick.left -= 1
+                        quick.times += (began, end)
+                        self.served += 1
+                        return batch
+                    finally:
+                        load.on = False
         return self._owner.next(self)
 
     def __len__(self) -> int:
@@ -95,3 +123,13 @@ class SiteIterator(_BaseDataLoaderIter):
 
     def _open(self) -> Any:
         return self._owner.open_own(self._watched_loader)
+
+
+def served_here() -> Any:
+    """The loader whose next batch this thread is just being given; None where there is none."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code is SiteIterator.__next__.__code__:
+            return frame.f_locals["self"]._watched_loader
+        frame = frame.f_back
+    return None

@@ -14,13 +14,11 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from stoker.watch.sampler import Sampler
+from stoker.watch.sampler import Loading, Sampler
 from stoker.watch.sources import Source
 
 _WRITE_EVERY_S = 0.5
 _SHARES = "shares-itself-out-{}"
-loading = threading.local()
-"""``kind``: the class of the data set that this thread reads just now."""
 
 
 def note_shares(folder: str, kind: type) -> None:
@@ -78,17 +76,21 @@ class SiteLook:
 
     Args:
         folder: Where workers tell theirs.
+
+    Attributes:
+        loading: Whether this process makes a batch just now.
     """
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
+        self.loading = Loading()
         self._sampler: Sampler | None = None
         self._of_workers: dict[int, list[Any]] = {}
 
     def resume(self) -> None:
         """This process begins to make a batch."""
         if self._sampler is None:
-            self._sampler = Sampler(threading.get_ident())
+            self._sampler = Sampler(threading.get_ident(), loading=self.loading)
         self._sampler.resume()
 
     def pause(self) -> None:

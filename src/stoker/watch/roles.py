@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar
 
 from stoker.tuning.result import LoaderFacts
 from stoker.watch.leading import Leading
+from stoker.watch.quick import Quick
 from stoker.watch.settings import Settings
 
 T = TypeVar("T")
@@ -19,6 +20,7 @@ class Epoch(Protocol):
     length: int | None
     served: int
     ended: bool
+    quick: Quick
     _watched_loader: Any
 
     def alone(self) -> Any:
@@ -34,6 +36,9 @@ class Owner(Protocol):
 
     def next(self, iterator: Any) -> Any:
         """The next batch."""
+
+    def passed(self, error: Exception, iterator: Any) -> bool:
+        """Whether the program need not know of what came instead of a batch without a look."""
 
     def start(self, iterator: Any) -> None:
         """Starts workers where PyTorch would."""
@@ -52,11 +57,17 @@ class Line(Protocol):
     """A line of the program, as those see it who decide what it runs; see `site.WatchedSite`."""
 
     name: str
-    total: int
-    touched_s: float
     in_epoch: bool
     cut_at: int | None
     loader_facts: LoaderFacts
+
+    @property
+    def total(self) -> int:
+        """Batches handed out."""
+
+    @property
+    def touched_s(self) -> float:
+        """When the last of them was."""
 
     @property
     def done(self) -> bool:

@@ -45,6 +45,22 @@ _SLOWEST_S = 0.1
 _PATIENCE_S = 1.0
 
 
+class Loading:
+    """Whether a thread loads just now, and for how long it has; whoever knows sets it.
+
+    Attributes:
+        on: Whether it does.
+        since_s: Since when.
+        before_s: Seconds of loading before that.
+    """
+
+    __slots__ = ("before_s", "on", "since_s")
+
+    def __init__(self) -> None:
+        self.on = False
+        self.since_s = self.before_s = 0.0
+
+
 class Sampler:
     """Counts where one thread's loading time goes, until it has seen enough.
 
@@ -62,6 +78,7 @@ class Sampler:
         *,
         most_s: float = 30.0,
         most: int = 3000,
+        loading: Loading | None = None,
         clock: Callable[[], float] = time.perf_counter,
         frames: Callable[[], Mapping[int, FrameType]] = sys._current_frames,
     ) -> None:
@@ -72,6 +89,7 @@ class Sampler:
             every_s: Mean seconds between two looks.
             most_s: Seconds of loading after which it ends for good.
             most: Looks after which it does.
+            loading: Whether the watched thread loads, where others tell that, too.
             clock: Gives seconds.
             frames: Gives the innermost frame of each thread.
         """
@@ -82,12 +100,10 @@ class Sampler:
         self._clock = clock
         self._frames = frames
         self._pid = os.getpid()
+        self.loading = loading or Loading()
         self._thread: threading.Thread | None = None
         self._ended = False
         self._places = Places()
-        self._loading = False
-        self._since_s = 0.0
-        self._before_s = 0.0
         self._told_s = 0.0
         self._looks = 0
         self._found: dict[Place, tuple[int, float]] = {}
@@ -96,18 +112,19 @@ class Sampler:
         """The watched thread begins to load; about 0.2 µs, after the first call."""
         if self._thread is None:
             self._start()
-        self._since_s = self._clock()
-        self._loading = True
+        self.loading.since_s = self._clock()
+        self.loading.on = True
 
     def pause(self) -> None:
         """It has ended to load, for now; about 0.2 µs. May be called without `resume`."""
-        if self._loading:
-            self._loading = False
-            self._before_s += self._clock() - self._since_s
+        loading = self.loading
+        if loading.on:
+            loading.on = False
+            loading.before_s += self._clock() - loading.since_s
 
     def close(self) -> None:
         """Ends the thread and waits for it, for at most a second; the counts stay."""
-        self._loading = False
+        self.loading.on = False
         self._ended = True
         thread = self._thread
         if self._pid == os.getpid() and thread is not None and thread.is_alive():
@@ -166,7 +183,7 @@ class Sampler:
                 pace_s = self._pace_s(wakes)
 
     def _looked(self) -> bool:
-        return not self._loading or self.look()
+        return not self.loading.on or self.look()
 
     def _pace_s(self, wakes: int) -> float:
         """Seconds between looks that keep this thread's CPU time within its bound."""
@@ -182,9 +199,10 @@ class Sampler:
             return False
         place = self._places.place(frame)
         del frame  # or the watched thread's objects live until the next look
-        if not self._loading:
+        loading = self.loading
+        if not loading.on:
             return True
-        loaded_s = self._before_s + self._clock() - self._since_s
+        loaded_s = loading.before_s + self._clock() - loading.since_s
         # The watched thread may have paused and resumed between these reads: never back in time.
         self._count(place or _ELSEWHERE, max(0.0, loaded_s - self._told_s))
         self._told_s = max(self._told_s, loaded_s)

@@ -16,6 +16,7 @@ that trial; an error of Stoker's own ends the watching, and the program goes on.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import weakref
 from collections import deque
@@ -34,7 +35,7 @@ from stoker.watch.bounds import Allowed
 from stoker.watch.iterating import SiteIterator
 from stoker.watch.kept import Kept
 from stoker.watch.lengths import length_known
-from stoker.watch.looking import SiteLook, loading
+from stoker.watch.looking import SiteLook
 from stoker.watch.measuring import Measuring, Replay
 from stoker.watch.quick import Quick
 from stoker.watch.roles import Conducts
@@ -57,8 +58,6 @@ class WatchedSite:
         conductor: Says which site is measured, and when it is enough.
 
     Attributes:
-        total: Batches handed out.
-        touched_s: When the last of them was.
         in_epoch: Whether the program is in the middle of an epoch.
         beside: As in `SiteRecord`.
         cut_at: The batch before which this epoch will be ended; None where it will not.
@@ -66,12 +65,11 @@ class WatchedSite:
 
     def __init__(self, name: str, site: Site, loader: Any, conductor: Conducts) -> None:
         self.name, self.site = name, site
-        self.made = self.epochs = self.ended = self.total = 0
+        self.made = self.epochs = self.ended = 0
         self.cut_at: int | None = None
         self.loader_facts = facts_of(loader)
         self.starts_s: deque[float] = deque(maxlen=_KEPT_STARTS)
-        self.touched_s = 0.0
-        self._kind = type(loader.dataset)
+        self._handed_out, self._touched_s = 0, 0.0
         self._conductor = conductor
         self._own = 0 if self.loader_facts.automatic else self.loader_facts.num_workers
         self._asking = Asking(self, self._own, conductor)
@@ -93,7 +91,7 @@ class WatchedSite:
         self._kept = Kept()
         self._replay: Replay | None = None
         self._mark = (0.0, 0)
-        self._quick = Quick()
+        self._quick = Quick(self._lock)
 
     # -- what the program does ------------------------------------------------------------
 
@@ -109,7 +107,9 @@ class WatchedSite:
             self._leave_alone(previous)
         self.epochs += 1
         self._number += 1
-        iterator = SiteIterator(self, loader, self._number, length_known(loader, self._known))
+        self._quick = Quick(self._lock)
+        length = length_known(loader, self._known)
+        iterator = SiteIterator(self, loader, self._number, length, self._quick)
         self._current = weakref.ref(iterator)
         self._measuring.stretches.pause()
         if self._supply.source is not None:
@@ -142,39 +142,28 @@ class WatchedSite:
         if not self._conductor.off:
             with self._lock:  # two threads may have an iterator each; the last one is measured
                 if iterator.number == self._number:
-                    now = perf_counter()
-                    if self._quick.serves(iterator, now):
-                        return self._next_unseen(iterator, now)
                     return self._next(iterator)
         return iterator.alone()
 
-    def _next_unseen(self, iterator: SiteIterator, now: float) -> Any:
-        """A batch between two looks; whatever happens with it is looked at."""
+    def passed(self, error: Exception, iterator: SiteIterator) -> bool:
+        """Whether the program need not know of what came instead of a batch without a look."""
+        self._conductor.guarded(self._look_again)
         source = self._supply.source
-        if source is None:
-            return self._next(iterator)
-        try:
-            batch = source.next() if source.workers else self._made_here(source)
-        except Exception as error:
-            self._conductor.guarded(self._look_again)
-            if not self._passed(error, source, iterator):
-                raise
-            return self._next(iterator)
-        end = perf_counter()
-        self._quick.took(now - self.touched_s, end - now)
-        self.touched_s = end
-        iterator.served += 1
-        self.total += 1
-        return batch
+        return source is None or self._passed(error, source, iterator)
 
     def look_again(self) -> None:
         """The next batch is looked at."""
         self._quick.end()
 
     def _look_again(self) -> None:
-        self._quick.end()
-        spent_s, batches = self._quick.flush(self._measuring.stretches, self.touched_s)
+        quick, touched_s = self._quick, self.touched_s
+        quick.end()
+        spent_s, batches = quick.flush(self._measuring.stretches)
         if batches:
+            self._touched_s = touched_s
+            self._handed_out += batches
+            if self._supply.source is not None:
+                self._supply.source.served += batches
             self._conductor.spent(spent_s, batches)
             self._mark = self._mark[0] + spent_s, self._mark[1] + batches
 
@@ -193,7 +182,7 @@ class WatchedSite:
         if conductor.off and batch is None:
             return iterator.alone()
         iterator.served += 1
-        self.total += 1
+        self._handed_out += 1
         conductor.guarded(self._after, iterator, ask, now)
         return batch
 
@@ -206,6 +195,16 @@ class WatchedSite:
                 self._conductor.guarded(self._leave_early, iterator)
         finally:
             self._lock.release()
+
+    @property
+    def total(self) -> int:
+        """Batches handed out."""
+        return self._handed_out + self._quick.count
+
+    @property
+    def touched_s(self) -> float:
+        """When the last of them was."""
+        return max(self._touched_s, self._quick.last_s)
 
     @property
     def done(self) -> bool:
@@ -296,14 +295,11 @@ class WatchedSite:
         return entered - source.opening_s
 
     def _made_here(self, source: Source) -> Any:
-        look, before = self._look_into, getattr(loading, "kind", None)
-        loading.kind = self._kind
-        look.resume()
+        self._look_into.resume()
         try:
             return source.next()
         finally:
-            look.pause()
-            loading.kind = before
+            self._look_into.pause()
 
     def _begin_batch(self, source: Source, ask: Ask, iterator: SiteIterator) -> bool:
         whole = self._measuring.whole(source, iterator)
@@ -334,13 +330,15 @@ class WatchedSite:
         conductor.spent(end - entered)
         self._mark = conductor.elsewhere
         self.in_epoch = True
-        self.touched_s = end = perf_counter()
+        self._touched_s = end = perf_counter()
         self._measuring.stretches.left(end)
         source = self._supply.source
         if source is None or ask.stage in ("replay", "done") or self._asking.due:
             return
         if self._measuring.may_pass_over(source) and conductor.passes_over:
-            self._quick.begin(iterator, source, end)
+            left = math.inf if iterator.length is None else iterator.length - 1 - iterator.served
+            if left > 0:
+                self._quick.begin(source, self._look_into.loading, left, end)
 
     def _measured(self, ask: Ask) -> bool:
         leading = self._conductor.leading
@@ -480,6 +478,7 @@ class WatchedSite:
 
     def release(self) -> None:
         """Nothing is measured any more: a trial ends, and the program's own workers go on."""
+        self._quick.end()
         self._look_into.close()
         source = self._supply.source
         if source is not None and not source.own:

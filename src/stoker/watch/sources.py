@@ -99,16 +99,17 @@ class Source:
             StopIteration: The data set is at its end; `restart` begins anew.
             Exception: What the user's code raised, or a worker that died.
         """
-        if self._opened is not None:
-            return self._next_opening(self._opened)
-        if self.first_batch_s is not None:
-            batch = next(self.iterator)
-        else:
-            began = perf_counter()
-            batch = next(self.iterator)
+        began = perf_counter()
+        batch = self.take()
+        if self.first_batch_s is None:
             self.first_batch_s = self.opening_s + perf_counter() - began
         self.served += 1
         return batch
+
+    @property
+    def take(self) -> Callable[[], Any]:
+        """Gives a batch that is not counted in `served`; of this epoch, and no later one."""
+        return self._take_opening if self._opened is not None else self.iterator.__next__
 
     def restart(self) -> None:
         """Begins another epoch."""
@@ -149,17 +150,13 @@ class Source:
                 return None
         return total
 
-    def _next_opening(self, opened: Opened) -> Any:
-        began = perf_counter()
-        opened.begin()
+    def _take_opening(self) -> Any:
+        assert self._opened is not None
+        self._opened.begin()
         try:
-            batch = next(self.iterator)
+            return next(self.iterator)
         finally:
-            opened.end()
-        self.served += 1
-        if self.first_batch_s is None:
-            self.first_batch_s = self.opening_s + perf_counter() - began
-        return batch
+            self._opened.end()
 
     def _iterate(self) -> Any:
         self.began_s = perf_counter()

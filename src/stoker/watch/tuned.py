@@ -20,15 +20,15 @@ from typing import Any
 
 import torch.utils.data
 from torch.utils.data import dataloader
-from torch.utils.data._utils import fetch, worker
+from torch.utils.data._utils import collate, fetch, worker
 
 from stoker.host.interrupts import held_back
 from stoker.tuning.answer import Site
 from stoker.watch.conductor import Conductor
 from stoker.watch.failed import write_reason
-from stoker.watch.iterating import SiteIterator
+from stoker.watch.iterating import SiteIterator, served_here
 from stoker.watch.kept import size_of
-from stoker.watch.looking import WorkerLook, loading, note_shares
+from stoker.watch.looking import WorkerLook, note_shares
 from stoker.watch.marks import MarkWriter
 from stoker.watch.settings import Settings
 from stoker.watch.sites import Sites
@@ -108,7 +108,7 @@ class Process:
         """
         self._lock = threading.Lock()
         if self._conductor is not None:
-            self._conductor.off = True
+            self._conductor.let_alone()
             # Ranks are started before they load. What is forked later is no part of the training.
             self._unwatched = self._unwatched or self._conductor.leading is not None
             self._of_parents.append(self._conductor)
@@ -144,7 +144,7 @@ def _is_unwatched() -> bool:
     """Whether a loader here is Stoker's own affair, or part of reading another one's sample."""
     if worker._worker_info is not None or is_unwatched():
         return True
-    return getattr(loading, "kind", None) is not None
+    return served_here() is not None
 
 
 def _patch_init(kind: Any, watch: Process) -> None:
@@ -244,23 +244,23 @@ def _noted_here(folder: str) -> _Worker | None:
     return _worker
 
 
-def _asked_by_torch() -> bool:
-    """Whether PyTorch asks for itself: its `default_collate` does, for every batch of tensors."""
-    return str(sys._getframe(2).f_globals.get("__name__", "")).startswith("torch.")
-
-
 def _patch_worker_info(folder: str) -> None:
     """Learns whether an iterable data set asks which worker it is in."""
     original = worker.get_worker_info
     told: set[Any] = set()
+    collating = vars(collate)
 
     @functools.wraps(original)
     def get_worker_info() -> Any:
-        info = original()
-        kind = getattr(loading, "kind", None) if info is None else type(info.dataset)
-        if kind is not None and kind not in told and not _asked_by_torch():
-            told.add(kind)
-            note_shares(folder, kind)
+        info, asks = original(), sys._getframe(1).f_globals
+        if asks is collating:  # for every batch of tensors
+            return info
+        reading = info if info is not None else served_here()
+        kind = type(reading.dataset) if reading is not None else None
+        if kind is None or kind in told or str(asks.get("__name__", "")).startswith("torch."):
+            return info
+        told.add(kind)
+        note_shares(folder, kind)
         return info
 
     for holder in (torch.utils.data, dataloader, worker):
