@@ -113,7 +113,7 @@ class WatchedSite:
         self._current = weakref.ref(iterator)
         self._measuring.stretches.pause()
         if self._supply.source is not None:
-            self._supply.pass_on(iterator, stays=self.loader_facts.persistent_workers)
+            self._supply.pass_on(iterator)
         return iterator
 
     def start(self, iterator: SiteIterator) -> None:
@@ -304,7 +304,8 @@ class WatchedSite:
     def _begin_batch(self, source: Source, ask: Ask, iterator: SiteIterator) -> bool:
         whole = self._measuring.whole(source, iterator)
         if whole and not iterator.served and self._measured(ask):
-            self._measuring.begin_whole(source)
+            anew = self.made > 1 and self.epochs <= self.made
+            self._measuring.begin_whole(source, kept=not anew and (not source.own or source.stays))
         return whole
 
     def _came(

@@ -49,6 +49,7 @@ class Source:
         iterator: What is iterated.
         windows: Windows that were measured with it.
         began_s: When its last ``iter(loader)`` began.
+        kept: Whether its workers were there before the running epoch.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class Source:
         self.opening_s = self.began_s = 0.0
         self._open, self._timeout_s = open_iterator, timeout_s
         self._loader = loader if own else _silently(lambda: variant(loader, setting, timeout_s))
+        self.kept = self.stays and loader._iterator is not None
         self._opened = None if own or setting.workers else Opened(loader.dataset)
         self.iterator: Any = self._iterate()
 
@@ -112,6 +114,7 @@ class Source:
     def restart(self) -> None:
         """Begins another epoch."""
         self.served_before = self.served
+        self.kept = self.workers > 0
         self.iterator = self._iterate()
 
     def close(self, patience_s: float = PATIENCE_S) -> None:
