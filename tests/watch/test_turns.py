@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+import stoker
 from stoker.tuning.answer import Site
 from stoker.tuning.probing import Setting
 from stoker.watch import marks, measuring, turns
@@ -124,6 +125,20 @@ def test_only_code_that_takes_an_end_is_given_an_early_one(
         turns_of.enough = lambda site: ""  # type: ignore[method-assign]
         use(loader)
         assert (watch.site.total < 50) is is_cut
+
+
+@pytest.mark.parametrize("kind", [DataLoader, stoker.DataLoader])
+@pytest.mark.parametrize("engine", ["torch", "stoker"])
+def test_what_is_made_to_try_a_setting_is_no_loader_that_waits_for_its_turn(
+    tmp_path: Path, kind: Any, engine: Any
+) -> None:
+    steps = [("own", 0, 4), ("search", Setting(1, engine), 4)]
+    with scripted(*steps), watched(tmp_path, never_enough=False) as watch:
+        loader = kind(Plain(100), num_workers=0)
+        with pytest.raises(Stop):
+            looped(loader)
+        assert 8 <= watch.site.total < 100
+        assert not watch.conductor._unseen
 
 
 def test_the_program_ends_as_by_an_exit(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from torch.utils.data._utils import signal_handling
 
 from stoker.tuning.probing import Setting
 from stoker.watch.opened import Opened
+from stoker.watch.unwatched import unwatched
 
 _CONTEXT = "_DataLoader__multiprocessing_context"
 _POLL_S = 0.25
@@ -60,7 +61,8 @@ class Source:
         self.first_batch_s: float | None = None
         self.opening_s = self.began_s = 0.0
         self._open, self._timeout_s = open_iterator, timeout_s
-        self._loader = loader if own else _silently(lambda: variant(loader, setting, timeout_s))
+        with unwatched():  # It is no loader of the program's, for others to wait for.
+            self._loader = loader if own else _silently(lambda: variant(loader, setting, timeout_s))
         self.kept = self.stays and loader._iterator is not None
         self._opened = None if own or setting.workers else Opened(loader.dataset)
         self.iterator: Any = self._iterate()

@@ -32,9 +32,9 @@ from stoker.watch.looking import WorkerLook, note_shares
 from stoker.watch.marks import MarkWriter
 from stoker.watch.settings import Settings
 from stoker.watch.sites import Sites
+from stoker.watch.unwatched import is_unwatched, unwatched
 
 _KEY = "_stoker_watch_key"
-_inside = threading.local()
 _original_iters: dict[type, Any] = {}
 
 
@@ -127,15 +127,11 @@ class Process:
 
 def open_unwatched(loader: Any) -> Any:
     """PyTorch's or Stoker's own ``iter(loader)``, without being watched."""
-    before = getattr(_inside, "on", False)
-    _inside.on = True
-    try:
+    with unwatched():
         kind = _stokers_loader()
         if not isinstance(loader, kind):
             kind = torch.utils.data.DataLoader
         return _original_iters.get(kind, kind.__iter__)(loader)
-    finally:
-        _inside.on = before
 
 
 def _stokers_loader() -> Any:
@@ -146,7 +142,7 @@ def _stokers_loader() -> Any:
 
 def _is_unwatched() -> bool:
     """Whether a loader here is Stoker's own affair, or part of reading another one's sample."""
-    if worker._worker_info is not None or getattr(_inside, "on", False):
+    if worker._worker_info is not None or is_unwatched():
         return True
     return served_here() is not None
 
