@@ -233,3 +233,14 @@ def test_one_iterable_data_set_says_nothing_about_another(watch: Watch) -> None:
     one, other = watch.sites
     assert one.record(whole=False).shards
     assert not other.record(whole=False).shards
+
+
+def test_a_program_that_counts_and_asks_no_further_is_measured(watch: Watch) -> None:
+    """Lightning does: it knows the length, and never hears of an epoch's end."""
+    loader = DataLoader(Plain(20), batch_size=4)
+    for _ in range(30):
+        iterator = iter(loader)
+        for _ in range(len(loader)):
+            next(iterator)
+    assert watch.site.done
+    assert watch.site.ended >= 29

@@ -104,7 +104,10 @@ class WatchedSite:
         self._conductor.guarded(self._look_again)
         previous = self._current() if self._current is not None else None
         if previous is not None and not previous.ended:
-            self._leave_alone(previous)
+            if previous.length is not None and previous.served >= previous.length:
+                self._conductor.guarded(self._end_epoch, previous)  # who counts asks no further
+            else:
+                self._leave_alone(previous)
         self.epochs += 1
         self._number += 1
         self._quick = Quick(self._lock)
