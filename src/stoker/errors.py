@@ -62,6 +62,10 @@ class WorkerDied(StokerError, RuntimeError):
     indices: object = None
 
 
+class ProgramUnguarded(StokerError, RuntimeError):
+    """Workers that are started afresh would each run the whole program again."""
+
+
 class WaitTimeout(StokerError, RuntimeError, TimeoutError):
     """No batch came within ``timeout`` seconds."""
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from time import perf_counter, thread_time
 from typing import Any, Protocol
 
+from stoker.errors import StokerError
 from stoker.feed.crew import Crew
 from stoker.feed.feed import Feed
 from stoker.feed.meter import Meter
@@ -312,7 +313,10 @@ class AdaptiveFeed:
                 if crew.staying < self._governor.least:
                     raise
                 self.workers = crew.staying
-                self._governor.refused(f"workers could not be started: {error!r}", self.workers)
+                why = f"workers could not be started: {error!r}"
+                self._governor.refused(
+                    error.what if isinstance(error, StokerError) else why, self.workers
+                )
                 self._governor.performed(self.workers)
                 return False
             since, count = self._starting or (began, 0)

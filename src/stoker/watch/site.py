@@ -81,6 +81,7 @@ class WatchedSite:
         self._fingerprint, self._machine = fingerprint(loader), machine_digest()
         self._method = conductor.method_of(loader)
         self._allowed = Allowed(loader, self._own, self._method, conductor.folder)
+        self._asking.failures += self._allowed.failures()
         self._number = 0
         self._lock = threading.RLock()
         self.in_epoch = False

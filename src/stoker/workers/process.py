@@ -36,7 +36,8 @@ from multiprocessing.connection import Connection
 from pickle import PicklingError
 from typing import Any, NamedTuple
 
-from stoker.errors import TransportError
+from stoker.errors import ProgramUnguarded, TransportError
+from stoker.host import rerun
 from stoker.host.interrupts import undisturbed
 from stoker.order.epoch import Task
 from stoker.transport.arena import LentSlots, Shipment
@@ -194,6 +195,7 @@ class ProcessPool:
             Their numbers.
 
         Raises:
+            ProgramUnguarded: Each would run the whole program again.
             Exception: What starting a process raises; those started by this call leave then.
         """
         free = (n for n in itertools.count() if n not in self._members)
@@ -204,8 +206,16 @@ class ProcessPool:
             forked=self._context.get_start_method() != "spawn",
             num_workers=self._job.num_workers or told,
         )
-        if self._context.get_start_method() == "fork":
+        method = self._context.get_start_method()
+        if method == "fork":
             look_around()
+        elif rerun.would_run_again():
+            raise ProgramUnguarded(
+                what=f"no worker was started by {method}: {rerun.WHY}",
+                doing=f"starting workers by {method}: {count} more",
+                likely="processes that are started afresh import the program's main module",
+                change=rerun.CHANGE,
+            )
         try:
             for number in numbers:
                 self._start(job, number, first)
