@@ -101,6 +101,10 @@ class ForkUnsafe(StokerError, RuntimeError):
     """Workers that are copies of this process could not use what they need."""
 
 
+class ProgramUnguarded(StokerError, RuntimeError):
+    """Workers that are started afresh would each run the whole program again."""
+
+
 class WaitTimeout(StokerError, RuntimeError, TimeoutError):
     """No batch came within ``timeout`` seconds.
 

@@ -235,7 +235,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             )
         if attr == "multiprocessing_context" and self._automatic:
             # torch looks whether there are workers that it could be for.
-            chosen = self.num_workers
+            chosen = vars(self)["num_workers"]
             vars(self)["num_workers"] = 1
             try:
                 super().__setattr__(attr, val)
@@ -308,7 +308,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         if self._automatic:
             return self._automatic_iterator(setting)
         account.drop_spare()
-        if self.num_workers == 0:
+        if vars(self)["num_workers"] == 0:
             return InlineIterator(self, setting)
         self.check_worker_number_rationality()
         iterator = WorkerIterator(self, setting)
@@ -388,7 +388,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         most_errors = options.max_errors(self.max_errors, options.on_error(self.on_error))
         limit_bytes = options.memory_limit(self.memory_limit)
         self._take(Account(limit_bytes, self.max_restarts, most_errors))
-        self.num_workers = self.num_workers
+        self.num_workers = vars(self)["num_workers"]
 
     def _take(self, account: Account) -> None:
         self._account = account

@@ -251,6 +251,31 @@ if __name__ == "__main__":
     assert f"train.py:{number} in 4 processes" in "\n".join(ended.summary)
 
 
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_program_without_a_guard_is_run_once(folder: Folder, method: str) -> None:
+    """Its workers would import it, and train too."""
+    script = folder.write(
+        DATA
+        + f"""
+import time
+import torch.multiprocessing
+torch.multiprocessing.set_start_method({method!r})
+print("once")
+loader = DataLoader(Items(20_000), batch_size=1, collate_fn=lambda samples: time.sleep(0.01))
+for number, _ in enumerate(loader):
+    if number == 300:
+        break
+"""
+    )
+    ended = folder.run("--json", "out.json", script)
+    assert ended.code == 0, ended.err
+    assert ended.out == b"once\n"
+    assert (
+        'the program would run again in each, as it has no `if __name__ == "__main__":`'
+        in (json.loads((folder.path / "out.json").read_text())["loaders"][0]["reason"])
+    )
+
+
 def test_a_module_and_a_command_are_run(folder: Folder) -> None:
     source = DATA + "import sys\nlist(DataLoader(Items()))\nprint(sys.argv[1:], sys.path[0] != '')"
     folder.write("", "jobs/__init__.py")

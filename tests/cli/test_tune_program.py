@@ -240,6 +240,24 @@ while True:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_program_without_a_guard_is_not_started_again_to_be_measured(tmp_path: Path) -> None:
+    body = """
+import torch.multiprocessing
+torch.multiprocessing.set_start_method("spawn")
+print("once", file=open("ran", "a"))
+loader = DataLoader(Items(seconds=0.002), batch_size=8)
+for epoch in range(40):
+    for batch in loader:
+        pass
+"""
+    code, result, err = tuned(tmp_path, body)
+    assert code == 0, err
+    assert (tmp_path / "ran").read_text() == "once\n"
+    (answer,) = result["loaders"]
+    assert {each["num_workers"] for each in answer["rates"]} == {0}
+    assert any('it has no `if __name__ == "__main__":`' in each for each in answer["remarks"])
+
+
 def test_a_spawned_program_part_is_no_second_leader(tmp_path: Path) -> None:
     body = """
 import multiprocessing

@@ -40,8 +40,8 @@ def test_every_epoch_has_the_batches_of_the_loader_whatever_is_tried(
     watch: Watch, drop_last: bool
 ) -> None:
     loader = DataLoader(Plain(31), batch_size=4, drop_last=drop_last)
-    epochs = [sum(1 for _ in loader) for _ in range(8)]
-    assert epochs == [len(loader)] * 8
+    epochs = [sum(1 for _ in loader) for _ in range(12)]
+    assert epochs == [len(loader)] * 12
     assert watch.site.done
     assert not watch.failed()
 
@@ -233,3 +233,14 @@ def test_one_iterable_data_set_says_nothing_about_another(watch: Watch) -> None:
     one, other = watch.sites
     assert one.record(whole=False).shards
     assert not other.record(whole=False).shards
+
+
+def test_a_program_that_counts_and_asks_no_further_is_measured(watch: Watch) -> None:
+    """Lightning does: it knows the length, and never hears of an epoch's end."""
+    loader = DataLoader(Plain(20), batch_size=4)
+    for _ in range(30):
+        iterator = iter(loader)
+        for _ in range(len(loader)):
+            next(iterator)
+    assert watch.site.done
+    assert watch.site.ended >= 29

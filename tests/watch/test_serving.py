@@ -88,7 +88,7 @@ def alike(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
 
 def test_every_loader_chooses_and_the_line_is_told(told: Told) -> None:
     loader = Loader(Numbers(), batch_size=4, num_workers=3)  # this line
-    assert isinstance(loader.num_workers, AutoWorkers)
+    assert loader._automatic
     batches(loader)
     (line,) = told()
     assert line.site.file == __file__
@@ -266,9 +266,20 @@ def test_a_library_that_rebuilds_a_loader_keeps_what_was_asked(told: Told) -> No
     names = [n for n in inspect.signature(TorchLoader).parameters if n in vars(loader)]
     left_out = {"batch_size", "sampler", "drop_last"}
     rebuilt = Loader(**{name: getattr(loader, name) for name in names if name not in left_out})
-    assert isinstance(rebuilt.num_workers, AutoWorkers)
+    assert rebuilt._automatic
     assert serving._care(rebuilt).asked == 5  # type: ignore[union-attr]
     assert len(batches(rebuilt)) == 6
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_program_reads_the_plain_number_that_it_gave(told: Told, workers: int) -> None:
+    """It may be written to a file by what knows nothing but ints, or looked up in a table."""
+    loader = Loader(Numbers(), batch_size=4, num_workers=workers)
+    for _ in range(3):
+        batches(loader)
+        assert type(loader.num_workers) is int
+        assert loader.num_workers == workers
+    assert type(copy.copy(loader).num_workers) is int
 
 
 def test_a_copy_is_served_too(told: Told) -> None:
@@ -283,7 +294,8 @@ def test_a_copy_is_served_too(told: Told) -> None:
 def test_setting_the_number_is_remembered_and_not_obeyed(told: Told) -> None:
     loader = Loader(Numbers())
     loader.num_workers = 6
-    assert isinstance(loader.num_workers, AutoWorkers)
+    assert loader._automatic
+    assert loader.num_workers == 6
     assert serving._care(loader).asked == 6  # type: ignore[union-attr]
     with pytest.raises(ValueError, match="batch_size attribute should not be set"):
         loader.batch_size = 3

@@ -161,8 +161,30 @@ def test_short_epochs_are_added_up_to_a_window(tmp_path: Path, workers: int) -> 
             assert sum(1 for _ in loader) == 3
         assert watch.site.done
         seen = watch.site.record(whole=False).seen
-        assert [each.window.whole for each in seen] == [workers > 0, True, workers > 0]
+        assert [each.window.whole for each in seen] == [workers > 0, False, workers > 0]
         assert all(each.window.batches >= 20 for each in seen)
+
+
+def test_workers_that_are_tried_are_kept_from_epoch_to_epoch(tmp_path: Path) -> None:
+    """As they can be in the program, which is told so; an epoch that starts them is left out."""
+    with scripted(("own", 0, 6), ("search", 2, 20)), watched(tmp_path) as watch:
+        loader = DataLoader(Plain(6), batch_size=2)
+        pids = set()
+        for _ in range(12):
+            for _ in loader:
+                source = watch.site._supply.source
+                pids.update(source.pids if source else [])
+        assert watch.site.done
+        assert len(pids) == 2
+
+
+def test_workers_of_a_loader_for_each_epoch_are_measured_with_their_start(tmp_path: Path) -> None:
+    with scripted(("own", 0, 6), ("search", 2, 20)), watched(tmp_path) as watch:
+        data = Plain(6)
+        for _ in range(20):
+            assert sum(1 for _ in DataLoader(data, batch_size=2)) == 3
+        assert watch.site.done
+        assert wholes(watch) == [(0, False), (2, True)]
 
 
 def wholes(watch: Watch) -> list[tuple[int, bool]]:
@@ -174,9 +196,9 @@ def test_once_one_number_is_measured_over_whole_epochs_all_are(tmp_path: Path) -
     """Of 11 batches one worker has a steady stretch, and two have none."""
     steps = [("own", 0, 8), ("search", 1, 4), ("search", 2, 4), ("confirm", 1, 4), ("search", 0, 4)]
     with scripted(*steps), watched(tmp_path) as watch:
-        loader = DataLoader(Plain(22), batch_size=2)
-        for _ in range(40):
-            assert sum(1 for _ in loader) == 11
+        data = Plain(22)
+        for _ in range(60):
+            assert sum(1 for _ in DataLoader(data, batch_size=2)) == 11
         assert watch.site.done
         assert wholes(watch) == [(0, False), (1, False), (2, True), (1, True), (0, False)]
 
@@ -184,9 +206,9 @@ def test_once_one_number_is_measured_over_whole_epochs_all_are(tmp_path: Path) -
 def test_given_numbers_are_measured_as_the_largest_of_them_has_to_be(tmp_path: Path) -> None:
     steps = [("own", 0, 8), ("confirm", 1, 4), ("confirm", 2, 4)]
     with scripted(*steps), watched(tmp_path, counts=(1, 2)) as watch:
-        loader = DataLoader(Plain(22), batch_size=2)
+        data = Plain(22)
         for _ in range(40):
-            assert sum(1 for _ in loader) == 11
+            assert sum(1 for _ in DataLoader(data, batch_size=2)) == 11
         assert watch.site.done
         assert wholes(watch) == [(0, False), (1, True), (2, True)]
 

@@ -349,9 +349,9 @@ class AdaptiveFeed:
                 if crew.staying < self._governor.least:
                     raise
                 self.workers = crew.staying
-                why = error.__cause__ if isinstance(error.__cause__, StokerError) else None
-                told = why.what if why else repr(error)
-                self._governor.refused(f"workers could not be started: {told}", self.workers)
+                told = error if isinstance(error, StokerError) else error.__cause__
+                why = told.what if isinstance(told, StokerError) else repr(error)
+                self._governor.refused(f"workers could not be started: {why}", self.workers)
                 self._governor.performed(self.workers)
                 return False
             since, count = self._starting or (began, 0)

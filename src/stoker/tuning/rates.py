@@ -102,14 +102,11 @@ def _rate(record: SiteRecord, setting: Setting, found: list[Seen]) -> Rate:
     whole = all(seen.window.whole for seen in paired)
     first_s = statistics.median(starts) if starts else 0.0
     length = record.loader.epoch_batches
-    epoch_per_s = per_s if whole else _over_an_epoch(record, per_s, first_s)
-    if setting.workers and any(seen.window.whole for seen in record.seen):
-        per_s = epoch_per_s  # beside others that were measured with the start of their workers
     return Rate(
         summary=CountSummary(
             num_workers=setting.workers,
             batches_per_s=per_s,
-            epoch_batches_per_s=epoch_per_s,
+            epoch_batches_per_s=per_s if whole else _over_an_epoch(record, per_s, first_s),
             first_batch_s=first_s,
             epoch_s=length / per_s if length and per_s > 0 else None,
             spread=spread(rates),

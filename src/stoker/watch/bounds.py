@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from stoker.host import rerun
 from stoker.host.limits import limit_facts
 from stoker.host.memory import memory_facts
 from stoker.host.ranks import CpuShare, cpu_share
 from stoker.tuning.decision import Bounds
 from stoker.tuning.loader_facts import is_iterable
+from stoker.tuning.result import Failure
 from stoker.tuning.wording import workers as workers_of
 from stoker.watch.looking import shares
 
@@ -74,14 +76,24 @@ class Allowed:
         self._kind, self._folder = type(loader.dataset), folder
         self._iterable, self._most = is_iterable(loader), max(1, own)
         self._least = int(getattr(loader, "worker_init_fn", None) is not None and own > 0)
+        self._runs_again = method != "fork" and not own and rerun.would_run_again()
 
     @property
     def shares(self) -> bool:
         """Whether the data set shares itself out, as far as has been seen."""
         return shares(self._folder, self._kind)
 
+    def failures(self) -> list[Failure]:
+        """What can't be tried at all."""
+        if not self._runs_again:
+            return []
+        what = f"none was started, because {rerun.WHY}; {rerun.CHANGE}"
+        return [Failure("raised", 1, what, "trying workers", "", rerun.CHANGE)]
+
     def bounds(self) -> Bounds:
         """What may be used."""
+        if self._runs_again:
+            return self._limits.bounds(most=0, why=rerun.WHY)
         if self._iterable and not self.shares:
             return self._limits.bounds(least=self._least, most=self._most, why=_UNSHARED)
         return self._limits.bounds(least=self._least)
@@ -97,6 +109,8 @@ class Allowed:
 
     def forbids(self, workers: int) -> str:
         """Why so many workers must not be tried; empty where they may."""
+        if workers and self._runs_again:
+            return rerun.WHY
         if workers < self._least:
             return f"{workers_of(workers)} would change what is read: {_INIT_ONLY}"
         if self._iterable and workers > self._most and not self.shares:

@@ -1,11 +1,13 @@
 """Cuts what happens to one loader into windows, and hands them on.
 
     steady:  start ─ fill ─┤ window │ window │ ...      workers that run on
-    whole:   ┤ start, all batches, end │ ┤ start ...    epochs too short for that
+    whole:   ┤ all batches, end │ ┤ all batches ...     epochs too short for that
 
-Whole epochs are added up until there are as many batches and seconds as a window needs. Once
-epochs of a line were too short for one number, they are measured whole with all of them: a rate
-with the start of workers is not comparable with one without.
+Whole epochs are added up until there are as many batches and seconds as a window needs. They
+have the start of workers in them where nothing can keep the workers from epoch to epoch: the
+program's own ones without ``persistent_workers``, and those of a loader that is made anew for each
+epoch. Once epochs of a line were too short for one number, they are measured whole with all of
+them: a rate with the start of workers is not comparable with one without.
 """
 
 from __future__ import annotations
@@ -129,9 +131,15 @@ class Measuring:
 
     # -- windows --------------------------------------------------------------------------
 
-    def begin_whole(self, source: Source) -> None:
-        """The first batch of an epoch that is measured whole was asked for."""
-        if not self.stretches.window_is_open:
+    def begin_whole(self, source: Source, *, kept: bool) -> None:
+        """The first batch of an epoch that is measured whole was asked for.
+
+        Args:
+            source: Serves it.
+            kept: Whether workers may stay from epoch to epoch: an epoch that starts them says
+                nothing then.
+        """
+        if not self.stretches.window_is_open and (source.kept or not kept):
             self.take_marks(source)
             self.stretches.open_window()
 
@@ -161,7 +169,7 @@ class Measuring:
             return None
         self.take_marks(source)
         window = _with_makings(stretches.close_window(source.workers))
-        window = replace(window, whole=whole)
+        window = replace(window, whole=whole and not source.kept)
         source.windows += 1
         self._waits.clear()
         return window

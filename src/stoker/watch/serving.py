@@ -88,6 +88,16 @@ class DataLoader(stoker.loader.DataLoader[T_co]):
             _here.keep(self)
         _here.sites.remember(self.dataset, self, care.site, care.asked)
 
+    @property
+    def num_workers(self) -> Any:
+        """The program's own number, as a plain int: it may print it, or keep it in a file."""
+        held, care = _held(self), _care(self)
+        return care.asked if care is not None and isinstance(held, AutoWorkers) else held
+
+    @num_workers.setter
+    def num_workers(self, value: Any) -> None:
+        vars(self)["num_workers"] = value
+
     def __setattr__(self, attr: str, val: Any) -> None:
         care = _care(self)
         if care is not None and care.torch:
@@ -163,6 +173,13 @@ _SERVED: Any = DataLoader
 def _care(loader: Any) -> _Care | None:
     found: _Care | None = vars(loader).get(_CARE)
     return found
+
+
+def _held(loader: Any) -> Any:
+    try:
+        return vars(loader)["num_workers"]
+    except KeyError:
+        raise AttributeError("num_workers") from None  # its constructor was never called
 
 
 def _leave_to_torch(loader: Any, args: Any, kwargs: Any) -> None:
@@ -315,6 +332,15 @@ class _OwnDataLoader(DataLoader[T_co]):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+
+    @property
+    def num_workers(self) -> Any:
+        """As without `stoker run`: the number that there is now."""
+        return _held(self)
+
+    @num_workers.setter
+    def num_workers(self, value: Any) -> None:
+        vars(self)["num_workers"] = value
 
 
 def install(settings: Settings) -> None:

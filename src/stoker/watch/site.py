@@ -81,6 +81,7 @@ class WatchedSite:
         self._fingerprint, self._machine = fingerprint(loader), machine_digest()
         self._method = conductor.method_of(loader)
         self._allowed = Allowed(loader, self._own, self._method, conductor.folder)
+        self._asking.failures += self._allowed.failures()
         self._number = 0
         self._lock = threading.RLock()
         self.in_epoch = False
@@ -104,7 +105,10 @@ class WatchedSite:
         self._conductor.guarded(self._look_again)
         previous = self._current() if self._current is not None else None
         if previous is not None and not previous.ended:
-            self._leave_alone(previous)
+            if previous.length is not None and previous.served >= previous.length:
+                self._conductor.guarded(self._end_epoch, previous)  # who counts asks no further
+            else:
+                self._leave_alone(previous)
         self.epochs += 1
         self._number += 1
         self._quick = Quick(self._lock)
@@ -113,7 +117,7 @@ class WatchedSite:
         self._current = weakref.ref(iterator)
         self._measuring.stretches.pause()
         if self._supply.source is not None:
-            self._supply.pass_on(iterator, stays=self.loader_facts.persistent_workers)
+            self._supply.pass_on(iterator)
         return iterator
 
     def start(self, iterator: SiteIterator) -> None:
@@ -304,7 +308,8 @@ class WatchedSite:
     def _begin_batch(self, source: Source, ask: Ask, iterator: SiteIterator) -> bool:
         whole = self._measuring.whole(source, iterator)
         if whole and not iterator.served and self._measured(ask):
-            self._measuring.begin_whole(source)
+            anew = self.made > 1 and self.epochs <= self.made
+            self._measuring.begin_whole(source, kept=not anew and (not source.own or source.stays))
         return whole
 
     def _came(

@@ -50,6 +50,7 @@ class Source:
         iterator: What is iterated.
         windows: Windows that were measured with it.
         began_s: When its last ``iter(loader)`` began.
+        kept: Whether its workers were there before the running epoch.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Source:
         self._open, self._timeout_s = open_iterator, timeout_s
         with unwatched():  # It is no loader of the program's, for others to wait for.
             self._loader = loader if own else _silently(lambda: variant(loader, setting, timeout_s))
+        self.kept = self.stays and loader._iterator is not None
         self._opened = None if own or setting.workers else Opened(loader.dataset)
         self.iterator: Any = self._iterate()
 
@@ -114,6 +116,7 @@ class Source:
     def restart(self) -> None:
         """Begins another epoch."""
         self.served_before = self.served
+        self.kept = self.workers > 0
         self.iterator = self._iterate()
 
     def close(self, patience_s: float = PATIENCE_S) -> None:

@@ -107,13 +107,8 @@ class Supply:
         mine = source is not None and source.own and self.holder == iterator.number
         return source.iterator if source is not None and mine else None
 
-    def pass_on(self, iterator: Epoch, *, stays: bool) -> None:
-        """A new epoch begins while a source is there.
-
-        Args:
-            iterator: The new epoch's.
-            stays: Whether the program's own workers would stay, too.
-        """
+    def pass_on(self, iterator: Epoch) -> None:
+        """A new epoch begins while a source is there."""
         source, measuring = self.source, self._measuring
         if source is None:
             return
@@ -122,12 +117,10 @@ class Supply:
             if not source.own and self.from_start and not whole:
                 measuring.ends_with_epoch(source, source.served)
             self.drop()
-        elif not whole:
-            measuring.goes_on(source)
-        elif stays:
+        elif whole:
             self.restart(source)
         else:
-            self.drop()
+            measuring.goes_on(source)
 
     def restart(self, source: Source) -> None:
         """A source begins its data set again."""

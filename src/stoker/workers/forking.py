@@ -34,7 +34,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.multiprocessing
 
-from stoker.errors import ForkUnsafe
+from stoker.errors import ForkUnsafe, ProgramUnguarded
+from stoker.host import rerun
 from stoker.workers.fresh import FreshContext, why_not_fresh
 from stoker.workers.reach import Reach
 
@@ -155,8 +156,12 @@ def safe_context(context: Any, job: Any, *, needed: bool) -> Any:
 
     Raises:
         ForkUnsafe: Workers would not work, and are not needed.
+        ProgramUnguarded: Each would run the whole program again.
     """
-    if context.get_start_method() != "fork":
+    method = context.get_start_method()
+    if method != "fork":
+        if not isinstance(context, FreshContext) and rerun.would_run_again():
+            raise _unguarded(method)
         return context
     if found := dangers():
         reach = Reach.of(job.dataset, job.collate_fn, job.worker_init_fn)
@@ -166,6 +171,15 @@ def safe_context(context: Any, job: Any, *, needed: bool) -> Any:
     if threads := foreign_threads():
         _tell_of_threads(threads)
     return context
+
+
+def _unguarded(method: str) -> ProgramUnguarded:
+    return ProgramUnguarded(
+        what=f"no worker was started by {method}: {rerun.WHY}",
+        doing=f"starting workers by {method}",
+        likely="processes that are started afresh import the program's main module",
+        change=rerun.CHANGE,
+    )
 
 
 def _instead_of_a_fork(context: Any, job: Any, reach: Reach, what: str, *, needed: bool) -> Any:

@@ -149,6 +149,7 @@ class ProcessPool:
 
         Raises:
             ForkUnsafe: A copy of this process could not do it, and it was not asked for.
+            ProgramUnguarded: Each would run the whole program again.
             Exception: What starting a process raises; those started by this call leave then.
         """
         free = (n for n in itertools.count() if n not in self._members)

@@ -102,18 +102,17 @@ def test_the_own_number_is_measured_again_where_it_was_seen_within_an_epoch() ->
     assert stages & {("confirm", 1), ("again", 1)}
 
 
-def test_a_report_compares_epochs_with_epochs() -> None:
-    """Four were seen to give 40 within an epoch, and 20 with their start; two the first only."""
+def test_a_rate_is_of_whole_epochs_where_there_were_any() -> None:
+    """Four were seen to give 40 within an epoch, and 20 with their start."""
     told = answer(
         own(0, 10.0),
-        [seen(2, 18.0, first_batch_s=0.5), seen(4, 40.0, first_batch_s=0.8)],
+        [seen(4, 40.0, first_batch_s=0.8)],
         [seen(4, 20.0, whole=True, first_batch_s=0.8)],
         chosen=4,
         epoch_batches=30,
     )
     rates = {each.summary.num_workers: each.summary for each in told.rates}
     assert rates[0].batches_per_s == pytest.approx(10.0)
-    assert rates[2].batches_per_s == pytest.approx(30 / (0.5 + 29 / 18))
     assert rates[4].batches_per_s == pytest.approx(20.0)
 
 
