@@ -50,13 +50,18 @@ def write_whole(path: str, text: str) -> None:
         raise _cannot_write(path, error, "writing the result") from None
 
 
-def write_stream(stream: IO[str], text: str) -> None:
+def write_stream(stream: IO[str] | None, text: str) -> None:
     """Write ``text`` to standard output or standard error, and flush it.
+
+    A stream that was closed before the command began, as ``2>&-`` does, is None: it is passed
+    over, as Python does.
 
     Raises:
         StokerError: It could not be written. The stream then leads nowhere, so that the
             interpreter's own flush at exit does not fail again.
     """
+    if stream is None:
+        return
     try:
         stream.write(text)
         stream.flush()

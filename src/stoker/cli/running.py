@@ -39,6 +39,12 @@ def run_and_tell(request: Request) -> NoReturn:
     """
     accept_any_text()
     program = Program.of(request.program)
+    if request.json_path == STDOUT and sys.stdout is None:
+        raise StokerError(
+            "Standard output is closed, and --json - writes to it.",
+            doing="checking it before the program is run",
+            change="--json FILE, or leave standard output open",
+        )
     if request.json_path not in (None, STDOUT):
         check_writable(str(request.json_path))
     ended, outcome = _run(program, request)
