@@ -9,7 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
-from stoker.cli.output import STDOUT, accept_any_text, check_writable, write_stream, write_whole
+from stoker.cli.output import (
+    STDOUT,
+    ReaderLeft,
+    accept_any_text,
+    check_writable,
+    write_stream,
+    write_whole,
+)
 from stoker.errors import StokerError
 from stoker.report.run import run_json, summary
 from stoker.watch import launch
@@ -83,6 +90,8 @@ def _told_if_failed(write: Callable[[], None]) -> None:
     """The exit code is the program's, so what can't be written is only told."""
     try:
         write()
+    except ReaderLeft:
+        pass
     except StokerError as error:
         with contextlib.suppress(StokerError):
             write_stream(sys.stderr, f"Error: {error}\n")
