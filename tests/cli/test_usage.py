@@ -74,6 +74,7 @@ def test_bad_options_are_2(
         (["x.py:loader", "--workers", "0", "--budget", "9"], "--budget is not for --workers"),
         (["x.py:loader", "--exhaustive", "--steps", "9"], "--steps is not for --workers"),
         (["x.py:loader", "--repeats", "2", "--trace", "t.json"], "--trace is not for a sweep"),
+        (["x.py:loader", "--steps", "9"], "--steps is for a program: --budget says how long"),
         (["--batch-size", "4", "train.py"], "--batch-size is for a target that is a data set"),
         (["--step-ms", "4", "train.py"], "--step-ms is for a target"),
         (["--repeats", "2", "train.py"], "--repeats is for a target"),

@@ -31,7 +31,11 @@ class _TargetOrProgram(click.Command):
 @click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as in python -m.")
 @click.option("--budget", type=Seconds(), help="Seconds to measure at most.  [default: 120]")
 @click.option("--seconds", type=Seconds(), help="The same for a program; for --workers: a trial's.")
-@click.option("--steps", type=click.IntRange(min=1), help="Stop a program after so many batches.")
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    help="Stop a program after so many batches; not for a target.",
+)
 @click.option(
     "--step-ms",
     type=click.FloatRange(min=0, max=3.6e6),

@@ -74,6 +74,7 @@ def run_and_report(request: Request) -> int:
         parse(request.step, STEP)
     if request.sweeps:
         return _sweep(request)
+    _refuse("is for a program: --budget says how long a target is measured", steps=request.steps)
     return _tune_target(request)
 
 
