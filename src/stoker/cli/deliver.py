@@ -124,7 +124,7 @@ def _answer(answer: Answer, report: Report, console: Console) -> str:
     with console.capture() as capture:
         console.print(answer_heading(answer), markup=False)
         if answer.rates:
-            console.print(rates_table(answer))
+            console.print(rates_table(answer, console))
         note = footnote(answer)
         if note:
             console.print(note, markup=False)
