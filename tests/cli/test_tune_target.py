@@ -193,6 +193,7 @@ class TestProgram:
         if loads:
             assert f"ended by itself with exit code {code}" in out
             assert "none is recommended" in out
+            assert "20 batches in 1 epoch were handed out" in out
             assert "Error" not in err
             return
         assert "Error: 'target.py' iterated no DataLoader of PyTorch." in err
