@@ -276,3 +276,13 @@ def read_by_nobody(folder: Path, *arguments: str) -> tuple[int, str]:
         process.stdout.close()
         err = process.stderr.read()
         return process.wait(60), err
+
+
+@pytest.mark.parametrize("command", ["tune", "run"])
+def test_the_help_says_where_options_go(
+    stoker: Stoker, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert stoker(command, "--help") == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "Options of stoker come BEFORE" in told
+    assert "all that comes after it is the program's own." in told

@@ -80,13 +80,13 @@ def read_result(path: str) -> Report:
         raise StokerError(
             f"Can't read '{path}': {error.strerror or error}.",
             doing="reading the result of stoker tune",
-            change="name a file written with `stoker tune ... --json FILE`",
+            change="name a file written with `stoker tune --json FILE ...`",
         ) from None
     except UnicodeDecodeError as error:
         raise RecordError(
             f"'{path}' is not a text: {error}.",
             doing="reading the result of stoker tune",
-            change="name a file written with `stoker tune ... --json FILE`",
+            change="name a file written with `stoker tune --json FILE ...`",
         ) from None
 
 

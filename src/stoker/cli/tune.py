@@ -110,7 +110,8 @@ def command(
 
     PROGRAM is a training script (train.py), a module (-m package.module) or a command
     (torchrun), with its arguments. It runs as it is, until every DataLoader that it iterates
-    has an answer, and is then stopped. What it trains meanwhile is worth nothing.
+    has an answer, and is then stopped. What it trains meanwhile is worth nothing. Options of
+    stoker come BEFORE the program: all that comes after it is the program's own.
 
     TARGET is path/file.py:NAME or package.module:NAME, where NAME is a DataLoader, a data set,
     or a function without arguments that returns one.

@@ -86,7 +86,7 @@ def _work_of(answer: Answer) -> Work:
 def _again(answer: Answer) -> str:
     """The command that measures what is wanted."""
     target = "..." if answer.site else shlex.quote(answer.name)
-    return f"stoker tune {target} --json FILE"
+    return f"stoker tune --json FILE {target}"
 
 
 def row_for(guessed: Guesses, work: Work, workers: int) -> Row:
