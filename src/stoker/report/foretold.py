@@ -66,6 +66,8 @@ def _ends(rates: Range) -> str:
 
 def foretold_verdict(told: Foretold) -> str:
     """The number, its doubt and what it gives, in a few lines."""
+    if not told.fits:
+        return told.limit.sentence
     rates, waits = told.batches_per_s, told.waiting
     doubt = "" if told.fewest == told.most else f" ({told.fewest} to {told.most})"
     lines = [

@@ -81,13 +81,18 @@ def _memory(work: Work) -> str:
     )
 
 
+def fits(work: Work, memory_bytes: int) -> bool:
+    """Whether there is memory for one batch, which even no worker at all takes."""
+    return work.batch_bytes <= FOR_LOADING * memory_bytes
+
+
 def limit_there(
     answer: Answer, guessed: Guesses, work: Work, memory_bytes: int, count: int, most: int
 ) -> Limit:
     """What would keep batches from coming faster with `count` workers."""
     likely = guessed.scenarios[0]
     rate, waiting = likely.rate_per_s(count), likely.waiting(count)
-    if work.batch_bytes > FOR_LOADING * memory_bytes:
+    if not fits(work, memory_bytes):
         return Limit("memory", _does_not_fit(work, memory_bytes))
     if waiting <= FED:
         room = f" {_no_worker(work, memory_bytes)}" if most == 0 else ""

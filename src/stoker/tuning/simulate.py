@@ -16,7 +16,7 @@ import shlex
 
 from stoker.errors import StokerError
 from stoker.tuning.answer import Answer, Work
-from stoker.tuning.assumed import FOR_LOADING, assumptions, limit_there
+from stoker.tuning.assumed import FOR_LOADING, assumptions, fits, limit_there
 from stoker.tuning.foretold import Foretold, Machine, Range, Row
 from stoker.tuning.guesses import Guesses, guesses
 from stoker.tuning.model import ENOUGH, MOST, MOSTLY, keeping_busy, keeping_fed
@@ -67,6 +67,7 @@ def foretell(answer: Answer, cpus_here: float, there: Machine) -> Foretold:
         rows=tuple(row_for(guessed, work, each) for each in shown),
         reach=guessed.reach,
         assumptions=tuple(assumptions(answer, work, guessed, there)),
+        fits=fits(work, there.memory_bytes),
     )
 
 

@@ -1,3 +1,4 @@
+import dataclasses
 import io
 import json
 
@@ -58,6 +59,11 @@ def test_a_narrow_table_has_fewer_columns_and_no_number_that_is_cut(width: int) 
     assert "…" not in told
     assert all(rate in told for rate in ("4.86", "24.8"))
     assert max(map(len, told.splitlines())) <= width
+
+
+def test_what_does_not_fit_has_no_number_to_use() -> None:
+    limit = Limit("memory", "It does not fit there.")
+    assert foretold_verdict(dataclasses.replace(TOLD, limit=limit, fits=False)) == limit.sentence
 
 
 def test_words() -> None:

@@ -89,7 +89,9 @@ def test_memory_for_no_worker_at_all_is_told() -> None:
 @pytest.mark.parametrize("step_s", [0.0, 30.0])
 def test_a_batch_that_does_not_fit_is_told(worker_bytes: int | None, step_s: float) -> None:
     answer = measured(World(cpus=4, service_s=0.1, noise=0.01), COUNTS, worker_bytes=worker_bytes)
+    assert foretell(answer, 4, Machine(24, 1 << 30, step_s=step_s)).fits
     told = foretell(answer, 4, Machine(24, 1000, step_s=step_s))
+    assert not told.fits
     assert told.limit.kind == "memory"
     assert told.limit.sentence == (
         "It does not fit there, not even without workers: a batch takes 1 MiB, and half of "
