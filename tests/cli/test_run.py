@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -73,10 +74,13 @@ class Folder:
         return number
 
     def start(self, *words: str, **environment: str) -> subprocess.Popen[bytes]:
+        return self._start([sys.executable, *words], **environment)
+
+    def _start(self, words: list[str], **environment: str) -> subprocess.Popen[bytes]:
         paths = [PACKAGE, os.environ.get("PYTHONPATH", "")]
         path = os.pathsep.join(filter(None, paths))
         return subprocess.Popen(
-            [sys.executable, *words],
+            words,
             cwd=self.path,
             env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(self.temporary), **environment},
             stdin=subprocess.PIPE,
@@ -87,6 +91,12 @@ class Folder:
     def plain(self, *words: str, stdin: bytes = b"", **environment: str) -> Ended:
         with self.start(*words, **environment) as process:
             out, err = process.communicate(stdin, timeout=100)
+        return Ended(process.returncode, out, err.decode())
+
+    def shell(self, line: str) -> Ended:
+        """What a shell makes of a line."""
+        with self._start(["sh", "-c", line]) as process:
+            out, err = process.communicate(timeout=100)
         return Ended(process.returncode, out, err.decode())
 
     def run(self, *words: str, stdin: bytes = b"", **environment: str) -> Ended:
@@ -494,3 +504,41 @@ print(len([batch for epoch in range(2) for batch in loader]))
     made = folder.line("= DataLoader(")
     assert (line["site"]["line"], line["asked"], line["batches"]) == (made, [3], 12)
     assert (line["automatic"], line["fallback"], line["site"]["library"]) == (True, "", "")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a POSIX shell")
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_closed_stream_keeps_no_program_from_running(folder: Folder, closed: str) -> None:
+    script = folder.write(
+        DATA
+        + "import sys\ncame = len(list(DataLoader(Items(), batch_size=4, num_workers=1)))\n"
+        + "print('printed')\nopen('came', 'w').write(f'{came} {sys.stdout and 1} "
+        + "{sys.stderr and 1}')\nsys.exit(3)\n"
+    )
+    told = []
+    for words in (("train.py",), ("-m", "stoker", "run", script)):
+        command = shlex.join([sys.executable, *words])
+        ended = folder.shell(f"{command} {closed}")
+        told.append((ended.code, ended.out, (folder.path / "came").read_text()))
+        (folder.path / "came").unlink()
+        assert "Traceback" not in ended.err
+    assert told[0] == told[1]
+    assert told[0][0] == 3
+    assert ("stoker run: 1 loader" in ended.err) == ("2>" not in closed)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a POSIX shell")
+def test_a_summary_for_a_closed_standard_output_is_refused(folder: Folder) -> None:
+    folder.write("open('was-run', 'w')")
+    ended = folder.shell(f"{sys.executable} -m stoker run --json - train.py >&-")
+    assert ended.code == 1
+    assert "Standard output is closed" in ended.err
+    assert not (folder.path / "was-run").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a POSIX shell")
+def test_what_goes_to_a_closed_standard_error_is_lost(folder: Folder) -> None:
+    script = folder.write(DATA + "print('printed', len(list(DataLoader(Items()))))")
+    ended = folder.shell(f"{sys.executable} -m stoker run --json - {script} 2>&-")
+    assert ended.code == 0
+    assert len(ended.loaders) == 1

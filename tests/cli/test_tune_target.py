@@ -193,11 +193,30 @@ class TestProgram:
         if loads:
             assert f"ended by itself with exit code {code}" in out
             assert "none is recommended" in out
+            assert "20 batches in 1 epoch were handed out" in out
             assert "Error" not in err
             return
         assert "Error: 'target.py' iterated no DataLoader of PyTorch." in err
         for part in ("watching it for ", "likely", "run it with `python`"):
             assert part in err
+
+    @pytest.mark.parametrize(
+        ("words", "code", "named"),
+        [
+            (["--json", "a.json", "--x", "--html=b"], 2, "--json and --html"),
+            (["--budget", "3"], 1, ""),
+            (["--x", "json"], 2, ""),
+        ],
+    )
+    def test_options_that_went_to_the_program_are_named(
+        self, words: list[str], code: int, named: str, tmp_path: Path
+    ) -> None:
+        write_target(tmp_path, f"import sys; sys.exit({code})\n")
+        told, _, err = run(tmp_path, "tune", *BRIEF, "target.py", *words)
+        assert told == code
+        assert "iterated no DataLoader of PyTorch." in err
+        assert ("options of stoker come before the program" in err) == bool(named)
+        assert named in err
 
     @pytest.mark.skipif(os.name != "posix", reason="signals")
     def test_it_ends_by_a_signal(self, tmp_path: Path) -> None:

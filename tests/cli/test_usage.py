@@ -1,5 +1,6 @@
 """What the command line refuses, and what it finds out before anything is measured."""
 
+import dataclasses
 import errno
 import os
 from collections.abc import Callable
@@ -12,8 +13,12 @@ from stoker.cli.deliver import Outputs, show, write_files
 from stoker.cli.output import check_writable, write_whole
 from stoker.errors import StokerError
 from stoker.host.facts import Fact
+from stoker.report.record import report_json
 from stoker.tuning.of_sweep import report_of_sweep
-from tests.unit.report.invented import invent
+from tests.cli.command import start, write_target
+from tests.unit.report.invented import LOADER, invent
+from tests.unit.tuning.foretelling import measured
+from tests.unit.tuning.simulated import World
 
 Stoker = Callable[..., int]
 
@@ -69,6 +74,7 @@ def test_bad_options_are_2(
         (["x.py:loader", "--workers", "0", "--budget", "9"], "--budget is not for --workers"),
         (["x.py:loader", "--exhaustive", "--steps", "9"], "--steps is not for --workers"),
         (["x.py:loader", "--repeats", "2", "--trace", "t.json"], "--trace is not for a sweep"),
+        (["x.py:loader", "--steps", "9"], "--steps is for a program: --budget says how long"),
         (["--batch-size", "4", "train.py"], "--batch-size is for a target that is a data set"),
         (["--step-ms", "4", "train.py"], "--step-ms is for a target"),
         (["--repeats", "2", "train.py"], "--repeats is for a target"),
@@ -228,3 +234,55 @@ class TestWritingWhole:
     def test_checking_leaves_nothing(self, tmp_path: Path) -> None:
         check_writable(str(tmp_path / "result.json"))
         assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a POSIX shell")
+@pytest.mark.parametrize("words", [("--help",), ("simulate", "result.json")])
+def test_a_reader_that_has_gone_is_told_of_nothing(words: tuple[str, ...], tmp_path: Path) -> None:
+    report = report_of_sweep(invent(), Fact(8 << 30, "memory available"))
+    answer = dataclasses.replace(measured(World(cpus=2, service_s=0.2), [0, 1, 2]), loader=LOADER)
+    (tmp_path / "result.json").write_text(
+        report_json(dataclasses.replace(report, answers=(answer,)))
+    )
+    assert read_by_nobody(tmp_path, *words) == (1, "")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a POSIX shell")
+def test_a_tuned_programs_workers_end_though_nobody_reads_the_answer(tmp_path: Path) -> None:
+    body = """
+import atexit
+if __name__ == "__main__":
+    loader = DataLoader(Items(length=4000), batch_size=4, num_workers=1)
+    atexit.register(lambda: open("ended", "w").close())
+    while True:
+        for batch in loader:
+            time.sleep(0.001)
+"""
+    write_target(tmp_path, body)
+    code, err = read_by_nobody(
+        tmp_path, "tune", "--no-cache", "--budget", "2", "--json", "a.json", "target.py"
+    )
+    assert code == 1
+    assert [line for line in err.splitlines() if not line.startswith("stoker: watching")] == []
+    assert (tmp_path / "ended").exists()
+    assert (tmp_path / "a.json").exists()
+
+
+def read_by_nobody(folder: Path, *arguments: str) -> tuple[int, str]:
+    """Exit code and standard error of a command whose standard output nobody reads."""
+    with start(folder, *arguments) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        err = process.stderr.read()
+        return process.wait(60), err
+
+
+@pytest.mark.parametrize("command", ["tune", "run"])
+def test_the_help_says_where_options_go(
+    stoker: Stoker, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    assert stoker(command, "--help") == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "Options of stoker come BEFORE" in told
+    assert "all that comes after it is the program's own." in told

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
+import tempfile
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -47,6 +49,15 @@ class WaitsInWorkers(Plain):
         return super().__getitem__(index)
 
 
+class SentThenWaits(Plain):
+    """A worker sends a few samples, and then waits for ever."""
+
+    def __getitem__(self, index: int) -> Any:
+        if torch.utils.data.get_worker_info() is not None and index > 8:
+            signal.pause()
+        return super().__getitem__(index)
+
+
 def test_a_data_set_that_fails_in_workers_only_does_not_end_the_program(tmp_path: Path) -> None:
     with scripted(*SWITCHES), watched(tmp_path) as watch:
         loader = DataLoader(OnlyInMain(24), batch_size=2)
@@ -62,6 +73,20 @@ def test_a_worker_that_is_killed_in_a_trial_ends_that_trial_only(tmp_path: Path)
         loader = DataLoader(KilledInWorkers(16), batch_size=2)
         assert [sum(1 for _ in loader) for _ in range(3)] == [8] * 3
         assert "exited unexpectedly" in watch.told()[0]
+
+
+def test_killed_workers_of_a_trial_leave_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would make one of their own, to send tensors by, and only they would remove it."""
+    monkeypatch.setitem(vars(multiprocessing.current_process())["_config"], "tempdir", None)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with scripted(("own", 0, 2), ("search", 2, 20)), watched(tmp_path, timeout_s=0.3) as watch:
+        loader = DataLoader(SentThenWaits(64), batch_size=2)
+        assert [sum(1 for _ in loader) for _ in range(2)] == [32] * 2
+        assert watch.told()
+        ours = vars(multiprocessing.current_process())["_config"]["tempdir"]
+        assert [str(each) for each in tmp_path.glob("pymp-*")] == [ours]
 
 
 def test_a_trial_whose_workers_hang_ends_with_its_time(tmp_path: Path) -> None:

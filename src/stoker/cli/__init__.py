@@ -14,6 +14,7 @@ import sys
 
 import click
 
+from stoker.cli.output import ReaderLeft, write_nowhere
 from stoker.errors import StokerError
 
 COMMANDS = {
@@ -50,7 +51,7 @@ def _print_no_traceback() -> None:
 def main() -> None:
     """Run the command line and exit; never returns."""
     atexit.register(_print_no_traceback)
-    if sys.stdout is None:
+    if sys.stdout is None and sys.argv[1:2] != ["run"]:  # a program needs none
         click.echo(
             "Error: standard output is closed; there is nowhere to tell the result", err=True
         )
@@ -60,11 +61,14 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         code = error.exit_code
+    except ReaderLeft:
+        code = 1
     except StokerError as error:
         click.echo(f"Error: {error}", err=True)
         code = 1
-    except BrokenPipeError:
-        raise  # The reader has left, as `| head` does.
+    except BrokenPipeError:  # from click itself, which told of its help
+        write_nowhere(sys.stdout)
+        code = 1
     except OSError as error:
         click.echo(f"Error: the output could not be written: {error}", err=True)
         code = 1

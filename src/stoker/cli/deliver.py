@@ -12,7 +12,7 @@ from typing import IO
 
 from rich.console import Console
 
-from stoker.cli.output import STDOUT, check_writable, write_stream, write_whole
+from stoker.cli.output import STDOUT, ReaderLeft, check_writable, write_stream, write_whole
 from stoker.errors import StokerError
 from stoker.report.answers import answer_heading, footnote, heading, rates_table, verdict
 from stoker.report.chart import rate_chart
@@ -85,9 +85,14 @@ def _write(path: str, text_of: Callable[[Report], str], report: Report) -> None:
 
 
 def told_if_failed(write: Callable[[], None]) -> bool:
-    """Whether it was written; what kept it from that is told on standard error."""
+    """Whether it was written; what kept it from that is told on standard error.
+
+    A reader that has gone is told of nothing.
+    """
     try:
         write()
+    except ReaderLeft:
+        return False
     except StokerError as error:
         with contextlib.suppress(StokerError):
             write_stream(sys.stderr, f"Error: {error}\n")
@@ -119,7 +124,7 @@ def _answer(answer: Answer, report: Report, console: Console) -> str:
     with console.capture() as capture:
         console.print(answer_heading(answer), markup=False)
         if answer.rates:
-            console.print(rates_table(answer))
+            console.print(rates_table(answer, console))
         note = footnote(answer)
         if note:
             console.print(note, markup=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from stoker.watch.target_program import FAILED
 
 INTERRUPTED = 130
 """What the program of a target ends with where it was interrupted."""
+WRONG_USAGE = 2
+"""What programs end with whose arguments are wrong, argparse's and click's among them."""
 INTERRUPTS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT")
 
 
@@ -122,9 +125,22 @@ def _died(ending: Ending) -> Failure:
     )
 
 
-def no_loader(report: Report) -> StokerError:
-    """Nothing could be answered: the program made no loader that was iterated."""
+def no_loader(report: Report, misplaced: Sequence[str] = ()) -> StokerError:
+    """Nothing could be answered: the program made no loader that was iterated.
+
+    Args:
+        report: What was seen.
+        misplaced: Arguments of the program that are names of options of the command.
+    """
     reasons = "; ".join(failure.what for failure in report.failures)
+    if misplaced and report.exit_code == WRONG_USAGE:
+        return StokerError(
+            f"'{report.command}' iterated no DataLoader of PyTorch.",
+            doing=f"watching it for {duration(report.elapsed_s)}; it {report.ended}",
+            likely=f"it does not know {' and '.join(misplaced)}: options of stoker come before the "
+            "program, and all that comes after it is the program's own",
+            change=f"put {' and '.join(misplaced)} before the program",
+        )
     return StokerError(
         f"'{report.command}' iterated no DataLoader of PyTorch.",
         doing=f"watching it for {duration(report.elapsed_s)}; it {report.ended}",

@@ -80,13 +80,13 @@ def read_result(path: str) -> Report:
         raise StokerError(
             f"Can't read '{path}': {error.strerror or error}.",
             doing="reading the result of stoker tune",
-            change="name a file written with `stoker tune ... --json FILE`",
+            change="name a file written with `stoker tune --json FILE ...`",
         ) from None
     except UnicodeDecodeError as error:
         raise RecordError(
             f"'{path}' is not a text: {error}.",
             doing="reading the result of stoker tune",
-            change="name a file written with `stoker tune ... --json FILE`",
+            change="name a file written with `stoker tune --json FILE ...`",
         ) from None
 
 
@@ -123,7 +123,7 @@ def _print(told: Foretold, there: Machine, stream: IO[str]) -> None:
     console = Console(file=stream, highlight=False, soft_wrap=True)
     with console.capture() as capture:
         console.print(foretold_heading(told, there), markup=False)
-        console.print(foretold_table(told))
+        console.print(foretold_table(told, console))
     text = f"{capture.get()}{foretold_verdict(told)}\n\n{assumptions_text(told)}\n\n"
     write_stream(stream, text)
 

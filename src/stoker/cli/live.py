@@ -14,7 +14,7 @@ import psutil
 from rich.console import Console, RenderableType
 from rich.live import Live
 
-from stoker.cli.output import accept_any_text, write_stream
+from stoker.cli.output import ReaderLeft, accept_any_text, write_stream
 from stoker.errors import StokerError
 from stoker.report.top import LoaderView, ProcessView, top_json, top_text
 from stoker.transport.board import Seen, read_boards
@@ -114,11 +114,8 @@ def _repeat(
 
 def _stream(watcher: _Watcher, interval_s: float) -> None:
     """Lines of JSON until Ctrl-C, or until their reader leaves."""
-    try:
+    with contextlib.suppress(ReaderLeft):
         _repeat(watcher, interval_s, lambda seen: _print(seen, as_json=True))
-    except StokerError as error:
-        if not isinstance(error.__context__, BrokenPipeError):
-            raise
 
 
 def _print(seen: list[ProcessView], as_json: bool) -> None:

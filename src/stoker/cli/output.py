@@ -14,6 +14,10 @@ from stoker.errors import StokerError
 STDOUT = "-"
 
 
+class ReaderLeft(StokerError):
+    """Nobody reads a stream any more, as after ``| head``: there is nobody to be told of it."""
+
+
 def check_writable(path: str) -> None:
     """Find out before the work whether its result can be written.
 
@@ -50,21 +54,36 @@ def write_whole(path: str, text: str) -> None:
         raise _cannot_write(path, error, "writing the result") from None
 
 
-def write_stream(stream: IO[str], text: str) -> None:
+def write_stream(stream: IO[str] | None, text: str) -> None:
     """Write ``text`` to standard output or standard error, and flush it.
 
+    A stream that was closed before the command began, as ``2>&-`` does, is None: it is passed
+    over, as Python does.
+
     Raises:
-        StokerError: It could not be written. The stream then leads nowhere, so that the
-            interpreter's own flush at exit does not fail again.
+        ReaderLeft: Its reader has gone.
+        StokerError: It could not be written.
+
+    In both cases the stream then leads nowhere, so that the interpreter's own flush at exit does
+    not fail again.
     """
+    if stream is None:
+        return
     try:
         stream.write(text)
         stream.flush()
     except OSError as error:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
+        write_nowhere(stream)
+        if isinstance(error, BrokenPipeError):
+            raise ReaderLeft(f"Nobody reads '{stream.name}' any more.") from None
         raise _cannot_write(stream.name, error, "writing the result") from None
+
+
+def write_nowhere(stream: IO[str]) -> None:
+    """From now on what is written to a stream is lost, what it holds back included."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
 
 
 def accept_any_text() -> None:

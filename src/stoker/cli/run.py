@@ -35,6 +35,7 @@ def command(
     The program is not changed.
 
     PROGRAM is a script (train.py), a module (-m package.module) or a command (torchrun).
+    Options of stoker come BEFORE it: all that comes after it is the program's own.
     Every DataLoader that it makes chooses its number of workers while it trains; no batch
     depends on that number. Nothing is printed until the end. Then a summary is, on standard
     error. Signals and the exit code are the program's.

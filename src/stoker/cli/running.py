@@ -9,7 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
-from stoker.cli.output import STDOUT, accept_any_text, check_writable, write_stream, write_whole
+from stoker.cli.output import (
+    STDOUT,
+    ReaderLeft,
+    accept_any_text,
+    check_writable,
+    write_stream,
+    write_whole,
+)
 from stoker.errors import StokerError
 from stoker.report.run import run_json, summary
 from stoker.watch import launch
@@ -39,6 +46,12 @@ def run_and_tell(request: Request) -> NoReturn:
     """
     accept_any_text()
     program = Program.of(request.program)
+    if request.json_path == STDOUT and sys.stdout is None:
+        raise StokerError(
+            "Standard output is closed, and --json - writes to it.",
+            doing="checking it before the program is run",
+            change="--json FILE, or leave standard output open",
+        )
     if request.json_path not in (None, STDOUT):
         check_writable(str(request.json_path))
     ended, outcome = _run(program, request)
@@ -77,6 +90,8 @@ def _told_if_failed(write: Callable[[], None]) -> None:
     """The exit code is the program's, so what can't be written is only told."""
     try:
         write()
+    except ReaderLeft:
+        pass
     except StokerError as error:
         with contextlib.suppress(StokerError):
             write_stream(sys.stderr, f"Error: {error}\n")

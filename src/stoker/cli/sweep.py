@@ -137,7 +137,7 @@ def _print_report(result: TuneResult, stream: IO[str]) -> None:
     console = Console(file=stream, highlight=False, soft_wrap=True)
     with console.capture() as capture:
         console.print(heading(result), markup=False)
-        console.print(tune_table(result))
+        console.print(tune_table(result, console))
         for note in footnotes(result):
             console.print(note, markup=False)
     parts = [capture.get()]

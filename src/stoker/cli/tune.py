@@ -31,7 +31,11 @@ class _TargetOrProgram(click.Command):
 @click.option("-m", "module", is_flag=True, help="PROGRAM is a module, as in python -m.")
 @click.option("--budget", type=Seconds(), help="Seconds to measure at most.  [default: 120]")
 @click.option("--seconds", type=Seconds(), help="The same for a program; for --workers: a trial's.")
-@click.option("--steps", type=click.IntRange(min=1), help="Stop a program after so many batches.")
+@click.option(
+    "--steps",
+    type=click.IntRange(min=1),
+    help="Stop a program after so many batches; not for a target.",
+)
 @click.option(
     "--step-ms",
     type=click.FloatRange(min=0, max=3.6e6),
@@ -106,7 +110,8 @@ def command(
 
     PROGRAM is a training script (train.py), a module (-m package.module) or a command
     (torchrun), with its arguments. It runs as it is, until every DataLoader that it iterates
-    has an answer, and is then stopped. What it trains meanwhile is worth nothing.
+    has an answer, and is then stopped. What it trains meanwhile is worth nothing. Options of
+    stoker come BEFORE the program: all that comes after it is the program's own.
 
     TARGET is path/file.py:NAME or package.module:NAME, where NAME is a DataLoader, a data set,
     or a function without arguments that returns one.

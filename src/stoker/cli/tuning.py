@@ -12,6 +12,7 @@ from stoker.cli.endings import no_loader
 from stoker.cli.output import accept_any_text, write_stream
 from stoker.cli.sweep import SweepRequest, run_sweep
 from stoker.cli.timekeeper import DEFAULT_SECONDS
+from stoker.cli.tune import command
 from stoker.cli.watching import Plan, Watched, watch_program, watch_target
 from stoker.host.cpus import cpu_facts
 from stoker.tuning.answers import remember
@@ -74,6 +75,7 @@ def run_and_report(request: Request) -> int:
         parse(request.step, STEP)
     if request.sweeps:
         return _sweep(request)
+    _refuse("is for a program: --budget says how long a target is measured", steps=request.steps)
     return _tune_target(request)
 
 
@@ -176,7 +178,7 @@ def _told(watched: Watched, request: Request) -> int:
     written = write_files(report, request.outputs)
     if not report.answers and report.kind == "program":
         if report.exit_code:
-            text = f"Error: {no_loader(report)}\n"
+            text = f"Error: {no_loader(report, _options_among(request.words))}\n"
             told_if_failed(lambda: write_stream(sys.stderr, text))
             return 1
         raise no_loader(report)
@@ -186,6 +188,13 @@ def _told(watched: Watched, request: Request) -> int:
     answered = any(each.advice for each in report.answers)
     failed = bool(report.failures) or (report.kind == "target" and _failed(watched))
     return 0 if shown and written and answered and not failed else 1
+
+
+def _options_among(words: tuple[str, ...]) -> list[str]:
+    """Of a program's arguments those that this command has an option for, each once."""
+    ours = {name for each in command.params for name in each.opts if name.startswith("--")}
+    names = dict.fromkeys(word.partition("=")[0] for word in words[1:])
+    return [name for name in names if name in ours]
 
 
 def _failed(watched: Watched) -> bool:

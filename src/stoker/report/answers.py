@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
+
+from rich.console import Console
 from rich.table import Table
 
 from stoker.report.terminal import cpus_line, loader_line
+from stoker.report.width import fitting
 from stoker.tuning.answer import Answer, Line, Parts, Rate, Report
 from stoker.tuning.wording import count_of, duration, number, percent, stopped, times, workers
 
+COLUMNS = ("workers", "batches/s", "± spread", "first batch s", "waiting", "CPUs", "memory")
+DISPENSABLE = ("± spread", "CPUs", "memory", "first batch s", "waiting")
+"""What a narrow terminal does without, the least important first."""
 MOST_LINES = 3
 NOTABLE = 0.05
 FAR_ABOVE = 20.0
@@ -36,22 +43,27 @@ def answer_heading(answer: Answer) -> str:
     return "\n".join(lines)
 
 
-def rates_table(answer: Answer) -> Table:
+def rates_table(answer: Answer, console: Console) -> Table:
     """One row a setting; the recommended one is marked with an arrow."""
+    return fitting(console, lambda without: _rates_table(answer, without), DISPENSABLE)
+
+
+def _rates_table(answer: Answer, without: Set[str]) -> Table:
     table = Table()
     table.add_column("", width=1)
-    for name in ("workers", "batches/s", "± spread", "first batch s", "waiting", "CPUs", "memory"):
+    names = [name for name in COLUMNS if name not in without]
+    for name in names:
         table.add_column(name, justify="right")
     chosen = answer.advice.num_workers if answer.advice else None
     for rate in answer.rates:
         plain = rate.engine == "torch" and rate.prefetch_factor is None
         marked = plain and rate.summary.num_workers == chosen
         style = "bold green" if marked else None
-        table.add_row("→" if marked else "", *_cells(rate), style=style)
+        table.add_row("→" if marked else "", *map(_cells(rate).__getitem__, names), style=style)
     return table
 
 
-def _cells(rate: Rate) -> list[str]:
+def _cells(rate: Rate) -> dict[str, str]:
     summary = rate.summary
     name = str(summary.num_workers)
     if rate.engine == "stoker":
@@ -61,7 +73,7 @@ def _cells(rate: Rate) -> list[str]:
     if rate.own:
         name += " (now)"
     star = " *" if summary.method == "epochs" else ""
-    return [
+    cells = (
         name,
         number(summary.batches_per_s) + star,
         "one look" if summary.spread is None else percent(summary.spread),
@@ -69,7 +81,8 @@ def _cells(rate: Rate) -> list[str]:
         percent(rate.waiting),
         "" if rate.cpus_used is None else f"{rate.cpus_used:.1f}",
         _memory(rate.memory_bytes),
-    ]
+    )
+    return dict(zip(COLUMNS, cells, strict=True))
 
 
 def _memory(size_bytes: int | None) -> str:

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import asdict
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 
+from stoker.report.width import fitting
 from stoker.tuning.answer import Report
 from stoker.tuning.foretold import Foretold, Machine, Range, Row
 from stoker.tuning.table import memory
 from stoker.tuning.wording import count_of, duration, number, percent, workers
 
 SCHEMA = 1
+COLUMNS = ("workers", "batches/s", "from .. to", "waiting", "memory")
+DISPENSABLE = ("memory", "from .. to", "waiting")
+"""What a narrow terminal does without, the least important first."""
 
 
 def foretold_heading(told: Foretold, there: Machine) -> str:
@@ -26,27 +31,33 @@ def foretold_heading(told: Foretold, there: Machine) -> str:
     return ", ".join(parts)
 
 
-def foretold_table(told: Foretold) -> Table:
+def foretold_table(told: Foretold, console: Console) -> Table:
     """One row a number of workers; the one to begin with is marked with an arrow."""
+    return fitting(console, lambda without: _table(told, without), DISPENSABLE)
+
+
+def _table(told: Foretold, without: Set[str]) -> Table:
     table = Table()
     table.add_column("", width=1)
-    for name in ("workers", "batches/s", "from .. to", "waiting", "memory"):
+    names = [name for name in COLUMNS if name not in without]
+    for name in names:
         table.add_column(name, justify="right")
     for row in told.rows:
         marked = row.num_workers == told.num_workers
         style = "bold green" if marked else None
-        table.add_row("→" if marked else "", *_cells(row), style=style)
+        table.add_row("→" if marked else "", *map(_cells(row).__getitem__, names), style=style)
     return table
 
 
-def _cells(row: Row) -> list[str]:
-    return [
+def _cells(row: Row) -> dict[str, str]:
+    cells = (
         str(row.num_workers),
         number(row.batches_per_s.expected),
         _ends(row.batches_per_s),
         percent(row.waiting.expected),
         "" if row.memory_bytes is None else memory(row.memory_bytes),
-    ]
+    )
+    return dict(zip(COLUMNS, cells, strict=True))
 
 
 def _ends(rates: Range) -> str:
@@ -55,6 +66,8 @@ def _ends(rates: Range) -> str:
 
 def foretold_verdict(told: Foretold) -> str:
     """The number, its doubt and what it gives, in a few lines."""
+    if not told.fits:
+        return told.limit.sentence
     rates, waits = told.batches_per_s, told.waiting
     doubt = "" if told.fewest == told.most else f" ({told.fewest} to {told.most})"
     lines = [

@@ -21,7 +21,7 @@ from stoker.tuning.answer import Answer, Rate, Report
 from stoker.tuning.result import Failure
 
 _NAMES = {float: "a number", int: "a whole number", str: "a text", bool: "true or false"}
-_AGAIN = "write one with `stoker tune ... --json FILE`"
+_AGAIN = "write one with `stoker tune --json FILE ...`"
 
 
 def report_from(text: str) -> Report:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import TYPE_CHECKING
 
+from rich.console import Console
 from rich.table import Table
 
+from stoker.report.width import fitting
 from stoker.tuning.of_sweep import change_text
 from stoker.tuning.recommend import CountSummary
 from stoker.tuning.result import Failure, LoaderFacts, TuneResult
@@ -13,6 +16,10 @@ from stoker.tuning.wording import number, percent, workers
 
 if TYPE_CHECKING:
     from stoker.host.cpus import CpuFacts
+
+COLUMNS = ("workers", "batches/s", "± spread", "first batch s", "relative to best")
+DISPENSABLE = ("± spread", "first batch s", "relative to best")
+"""What a narrow terminal does without, the least important first."""
 
 
 def heading(result: TuneResult) -> str:
@@ -39,11 +46,16 @@ def loader_line(loader: LoaderFacts) -> str:
     return ", ".join(parts)
 
 
-def tune_table(result: TuneResult) -> Table:
+def tune_table(result: TuneResult, console: Console) -> Table:
     """One row a count; the recommended one is marked with an arrow."""
+    return fitting(console, lambda without: _tune_table(result, without), DISPENSABLE)
+
+
+def _tune_table(result: TuneResult, without: Set[str]) -> Table:
     table = Table()
     table.add_column("", width=1)
-    for name in ("workers", "batches/s", "± spread", "first batch s", "relative to best"):
+    names = [name for name in COLUMNS if name not in without]
+    for name in names:
         table.add_column(name, justify="right")
     chosen = result.recommendation.num_workers if result.recommendation else None
     whole = [each.epoch_batches_per_s for each in result.counts if each.complete]
@@ -51,18 +63,21 @@ def tune_table(result: TuneResult) -> Table:
     for summary in result.counts:
         marked = summary.num_workers == chosen
         style = "bold green" if marked else None
-        table.add_row("→" if marked else "", *_cells(summary, best), style=style)
+        table.add_row(
+            "→" if marked else "", *map(_cells(summary, best).__getitem__, names), style=style
+        )
     return table
 
 
-def _cells(summary: CountSummary, best: float) -> list[str]:
-    return [
+def _cells(summary: CountSummary, best: float) -> dict[str, str]:
+    cells = (
         str(summary.num_workers),
         number(summary.batches_per_s) + _mark(summary),
         "one trial" if summary.spread is None else percent(summary.spread),
         number(summary.first_batch_s),
         percent(summary.epoch_batches_per_s / best) if best and summary.complete else "",
-    ]
+    )
+    return dict(zip(COLUMNS, cells, strict=True))
 
 
 def _mark(summary: CountSummary) -> str:

@@ -9,6 +9,7 @@ from stoker.tuning.answer import Answer, Limit, Work
 from stoker.tuning.foretold import Machine
 from stoker.tuning.guesses import SHARED, Guesses
 from stoker.tuning.model import COMPUTES
+from stoker.tuning.scenario import AHEAD
 from stoker.tuning.table import memory
 from stoker.tuning.wording import duration, number, percent, workers
 
@@ -16,6 +17,8 @@ FED = 0.05
 """A consumer that waits less is fed."""
 ROOM = 0.95
 """More memory would help where the rate is below this share of what twice the workers give."""
+FOR_LOADING = 0.5
+"""Share of the memory that loading may have: training needs the rest."""
 FAR = 0.9
 """A rate that is so far below what CPUs and consumer allow is kept down by something else."""
 
@@ -78,12 +81,25 @@ def _memory(work: Work) -> str:
     )
 
 
-def limit_there(answer: Answer, guessed: Guesses, count: int, most: int) -> Limit:
+def fits(work: Work, memory_bytes: int) -> bool:
+    """Whether there is memory for one batch, which even no worker at all takes."""
+    return work.batch_bytes <= FOR_LOADING * memory_bytes
+
+
+def limit_there(
+    answer: Answer, guessed: Guesses, work: Work, memory_bytes: int, count: int, most: int
+) -> Limit:
     """What would keep batches from coming faster with `count` workers."""
     likely = guessed.scenarios[0]
     rate, waiting = likely.rate_per_s(count), likely.waiting(count)
+    if not fits(work, memory_bytes):
+        return Limit("memory", _does_not_fit(work, memory_bytes))
     if waiting <= FED:
-        return Limit("consumer", f"The consumer is fed: it waits {percent(waiting)} of the time.")
+        room = f" {_no_worker(work, memory_bytes)}" if most == 0 else ""
+        told = f"The consumer is fed: it waits {percent(waiting)} of the time.{room}"
+        return Limit("consumer", told)
+    if most == 0:
+        return Limit("memory", _no_worker(work, memory_bytes))
     if count == most and likely.rate_per_s(2 * count + 1) * ROOM > rate:
         return Limit("memory", f"There is memory for {workers(most)} and no more.")
     if count == 0:
@@ -96,6 +112,21 @@ def limit_there(answer: Answer, guessed: Guesses, count: int, most: int) -> Limi
         told = f"The main process takes no more than {number(wanted)} batches/s."
         return Limit("main process", told)
     return Limit("cpu", f"All {likely.cpus:g} CPUs are busy.")
+
+
+def _does_not_fit(work: Work, memory_bytes: int) -> str:
+    return (
+        f"It does not fit there, not even without workers: a batch takes "
+        f"{memory(work.batch_bytes)}, and half of {memory(memory_bytes)} is for loading."
+    )
+
+
+def _no_worker(work: Work, memory_bytes: int) -> str:
+    own = f"{memory(work.worker_bytes)} and " if work.worker_bytes else ""
+    return (
+        f"There is no memory for even one worker, which takes {own}{AHEAD} batches of "
+        f"{memory(work.batch_bytes)}: half of {memory(memory_bytes)} is for loading."
+    )
 
 
 def _shared_limit(answer: Answer, guessed: Guesses, count: int) -> Limit:

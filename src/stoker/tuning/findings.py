@@ -21,7 +21,8 @@ from stoker.tuning.pattern import every_nth, starved
 from stoker.tuning.rates import bound_of, is_plain, only_early, plain_seen, rates_of, telling
 from stoker.tuning.site_record import SiteRecord
 from stoker.tuning.situation import Situation
-from stoker.tuning.wording import duration, number, times, workers
+from stoker.tuning.stretch import length_of
+from stoker.tuning.wording import count_of, duration, number, times, workers
 
 ANOTHER_LOADER = 1.05
 """Times by which Stoker's loader must be faster to be told as a way to go."""
@@ -107,6 +108,8 @@ def _limit(
     bound_per_s: float | None,
 ) -> Limit:
     """The limit of the recommended setting; a start that it saves is none any more."""
+    if not record.seen:
+        return Limit("unknown", _too_short(record))
     most, source = record.workers_most
     plain = [rate for rate in rates if is_plain(rate)]
     here = next((r for r in plain if parts and r.summary.num_workers == parts.num_workers), None)
@@ -123,6 +126,25 @@ def _limit(
             batch_size=record.loader.batch_size,
         )
     )
+
+
+def _too_short(record: SiteRecord) -> str:
+    """What there was where nothing could be measured, and what it would have taken."""
+    told = "nothing was measured to the end, so no limit can be named"
+    if not record.batches:
+        return f"{told}: no batch was handed out"
+    batches, seconds = length_of(record.own, {})
+    running = f" once {workers(record.own)} {_have(record.own)} begun" if record.own else ""
+    return (
+        f"{told}: {count_of(record.batches, 'batch')} in {count_of(record.epochs, 'epoch')} were "
+        f"handed out, in {duration(record.seconds)}, and one look takes at least "
+        f"{count_of(batches, 'batch')} and {duration(seconds)}{running}, an answer several looks. "
+        f"Let it read for longer: more epochs, or a longer --budget"
+    )
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"
 
 
 def _remarks(record: SiteRecord, rates: Sequence[Rate], parts: Parts | None) -> list[str]:

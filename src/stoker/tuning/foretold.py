@@ -68,6 +68,7 @@ class Foretold:
         rows: Some numbers of workers, rising; `num_workers` is among them.
         reach: The most workers that were seen making batches at once here.
         assumptions: What all this rests on, a sentence each.
+        fits: Whether there is memory for one batch at all.
     """
 
     name: str
@@ -82,3 +83,4 @@ class Foretold:
     rows: tuple[Row, ...]
     reach: int
     assumptions: tuple[str, ...]
+    fits: bool = True

@@ -16,7 +16,7 @@ import shlex
 
 from stoker.errors import StokerError
 from stoker.tuning.answer import Answer, Work
-from stoker.tuning.assumed import assumptions, limit_there
+from stoker.tuning.assumed import FOR_LOADING, assumptions, fits, limit_there
 from stoker.tuning.foretold import Foretold, Machine, Range, Row
 from stoker.tuning.guesses import Guesses, guesses
 from stoker.tuning.model import ENOUGH, MOST, MOSTLY, keeping_busy, keeping_fed
@@ -26,8 +26,6 @@ NUMBER, RATE = 0.04, 0.02
 """No number of workers is foretold better than to 4 %, and no rate better than to 2 %."""
 GOOD = 0.95
 """A number is good from 95 % of the best rate on."""
-FOR_LOADING = 0.5
-"""Share of the memory that loading may have: training needs the rest."""
 
 
 class NotMeasured(StokerError):
@@ -55,7 +53,7 @@ def foretell(answer: Answer, cpus_here: float, there: Machine) -> Foretold:
     high = max(number, min(most, round((1 + NUMBER) * max(good for _, good in ends))))
     shown = sorted({0, 1, low, number, high, *_between(high)} & set(range(most + 1)))
     row = row_for(guessed, work, number)
-    limit = limit_there(answer, guessed, number, most)
+    limit = limit_there(answer, guessed, work, there.memory_bytes, number, most)
     return Foretold(
         name=answer.name,
         consumer=answer.consumer,
@@ -69,6 +67,7 @@ def foretell(answer: Answer, cpus_here: float, there: Machine) -> Foretold:
         rows=tuple(row_for(guessed, work, each) for each in shown),
         reach=guessed.reach,
         assumptions=tuple(assumptions(answer, work, guessed, there)),
+        fits=fits(work, there.memory_bytes),
     )
 
 
@@ -88,7 +87,7 @@ def _work_of(answer: Answer) -> Work:
 def _again(answer: Answer) -> str:
     """The command that measures what is wanted."""
     target = "..." if answer.site else shlex.quote(answer.name)
-    return f"stoker tune {target} --json FILE"
+    return f"stoker tune --json FILE {target}"
 
 
 def row_for(guessed: Guesses, work: Work, workers: int) -> Row:

@@ -150,7 +150,7 @@ def _start(
         return subprocess.Popen(
             program.argv,
             env=_environment(settings),
-            stdout=2 if stdout_to_stderr else None,
+            stdout=_standard_error() if stdout_to_stderr else None,
             close_fds=False,  # a shell's <(command) is a descriptor
             preexec_fn=before,
         )
@@ -160,6 +160,11 @@ def _start(
             doing=f"running '{program.command}'",
             change="name a Python script, or a file that this system can execute",
         ) from None
+
+
+def _standard_error() -> int:
+    """Where it is closed, what goes there is lost, as everything that is written to it."""
+    return subprocess.DEVNULL if sys.stderr is None else 2
 
 
 def _environment(settings: Settings) -> dict[str, str]:

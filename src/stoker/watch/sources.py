@@ -11,6 +11,7 @@ import functools
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
+from multiprocessing.util import get_temp_dir
 from time import monotonic, perf_counter
 from typing import Any
 
@@ -64,6 +65,10 @@ class Source:
         with unwatched():  # It is no loader of the program's, for others to wait for.
             self._loader = loader if own else _silently(lambda: variant(loader, setting, timeout_s))
         self.kept = self.stays and loader._iterator is not None
+        if setting.workers and not own:
+            # Forked workers share this folder and this process removes it; a worker that makes
+            # one of its own and is killed leaves it behind.
+            get_temp_dir()
         self._opened = None if own or setting.workers else Opened(loader.dataset)
         self.iterator: Any = self._iterate()
 

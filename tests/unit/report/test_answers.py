@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from rich.console import Console
 
-from stoker.report.answers import answer_heading, footnote, heading, rates_table, verdict
+from stoker.report.answers import COLUMNS, answer_heading, footnote, heading, rates_table, verdict
 from stoker.tuning.answer import Answer, Line, Report
 from stoker.tuning.probing import Setting
 from tests.unit.report.random_reports import REPORTS
@@ -32,10 +33,19 @@ KEEPS = answer(
 )
 
 
-def table(of: Answer) -> list[str]:
+def table(of: Answer, width: int = 120) -> list[str]:
     stream = io.StringIO()
-    Console(file=stream, width=120).print(rates_table(of))
+    console = Console(file=stream, width=width)
+    console.print(rates_table(of, console))
     return stream.getvalue().splitlines()
+
+
+def heads(width: int) -> set[str]:
+    """Words in the head of a table."""
+    head = itertools.takewhile(
+        lambda line: "━" not in line and "╇" not in line, table(GAINS, width)[1:]
+    )
+    return {word for line in head for word in line.replace("┃", " ").split()}
 
 
 def row(of: Answer, name: str) -> str:
@@ -109,6 +119,22 @@ class TestTable:
         cells = [cell.strip() for cell in row(GAINS, "→").split("│")[2:-1]]
         assert cells[:4] == ["4", "38.5", "2 %", "0.2"]
         assert cells[-1] == "40 MB"
+
+    @pytest.mark.parametrize("width", [*range(40, 70), 80])
+    def test_a_narrow_one_has_fewer_columns_and_no_number_that_is_cut(self, width: int) -> None:
+        lines = table(GAINS, width)
+        told = "\n".join(lines)
+        assert "…" not in told
+        assert max(map(len, lines)) <= width
+        cells = {cell.strip() for line in lines for cell in line.split("│")}
+        assert cells >= {"4", "38.5", "10"}
+
+    def test_a_narrow_one_drops_the_least_important_first(self) -> None:
+        widths = range(30, 100)
+        kept = [{name for name in COLUMNS if set(name.split()) <= heads(width)} for width in widths]
+        assert all(narrow <= wide for narrow, wide in itertools.pairwise(kept))
+        assert {"workers", "batches/s"} <= kept[0]
+        assert len(kept[-1]) == len(COLUMNS)
 
     def test_one_window_has_no_spread(self) -> None:
         assert "one look" in row(answer(own(0, 10.0)), "0 (now)")

@@ -1,6 +1,8 @@
+import dataclasses
 import io
 import json
 
+import pytest
 from rich.console import Console
 
 from stoker.host.facts import Fact
@@ -38,13 +40,30 @@ TOLD = Foretold(
 
 def test_table() -> None:
     stream = io.StringIO()
-    Console(file=stream, width=100).print(foretold_table(TOLD))
+    console = Console(file=stream, width=100)
+    console.print(foretold_table(TOLD, console))
     lines = [line for line in stream.getvalue().splitlines() if line.startswith("│")]
     rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]
     assert rows == [
         ["", "1", "4.86", "4.63 .. 5.09", "80 %", ""],
         ["→", "6", "24.8", "23.1 .. 24.9", "0.3 %", "6 GiB"],
     ]
+
+
+@pytest.mark.parametrize("width", [*range(27, 60)])
+def test_a_narrow_table_has_fewer_columns_and_no_number_that_is_cut(width: int) -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, width=width)
+    console.print(foretold_table(TOLD, console))
+    told = stream.getvalue()
+    assert "…" not in told
+    assert all(rate in told for rate in ("4.86", "24.8"))
+    assert max(map(len, told.splitlines())) <= width
+
+
+def test_what_does_not_fit_has_no_number_to_use() -> None:
+    limit = Limit("memory", "It does not fit there.")
+    assert foretold_verdict(dataclasses.replace(TOLD, limit=limit, fits=False)) == limit.sentence
 
 
 def test_words() -> None:

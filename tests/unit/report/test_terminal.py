@@ -18,9 +18,10 @@ from tests.unit.report.invented import CPUS, LOADER, invent
 from tests.unit.tuning.invented import observe, repeats
 
 
-def table_rows(result: TuneResult) -> list[list[str]]:
+def table_rows(result: TuneResult, width: int = 100) -> list[list[str]]:
     stream = io.StringIO()
-    Console(file=stream, width=100).print(tune_table(result))
+    console = Console(file=stream, width=width)
+    console.print(tune_table(result, console))
     lines = [line for line in stream.getvalue().splitlines() if line.startswith(("│", "┃"))]
     return [[cell.strip() for cell in line.strip("│┃").split(line[0])] for line in lines]
 
@@ -30,6 +31,11 @@ def test_table() -> None:
     assert header[1:] == ["workers", "batches/s", "± spread", "first batch s", "relative to best"]
     assert [row[:3] for row in rows] == [["", "0", "430"], ["→", "2", "812"], ["", "4", "800"]]
     assert [row[5] for row in rows] == ["53 %", "100 %", "99 %"]
+
+
+def test_a_narrow_table_has_fewer_columns() -> None:
+    rows = [row for row in table_rows(invent(), 40) if row[1].isdecimal()]
+    assert rows == [["", "0", "430", "53 %"], ["→", "2", "812", "100 %"], ["", "4", "800", "99 %"]]
 
 
 def test_heading_names_loader_and_cpus() -> None:

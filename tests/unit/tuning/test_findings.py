@@ -124,12 +124,23 @@ class TestTheNumber:
         assert found.most_gain is None
 
     def test_nothing_was_measured(self) -> None:
-        found = answer(chosen=3)
+        found = answer(chosen=3, batches=0)
         assert found.advice is None
         assert found.change is None
         assert found.work is None
         assert (found.now_per_s, found.waiting, found.step_s) == (None, None, None)
-        assert "nothing was measured" in found.limit.sentence
+        assert found.limit.sentence == (
+            "nothing was measured to the end, so no limit can be named: no batch was handed out"
+        )
+
+    def test_what_there_was_is_told_where_it_was_too_short(self) -> None:
+        found = answer(chosen=2, own=2, batches=27, epochs=1, seconds=0.2)
+        assert found.limit.sentence == (
+            "nothing was measured to the end, so no limit can be named: 27 batches in 1 epoch "
+            "were handed out, in 200 ms, and one look takes at least 2 batches and 250 ms once 2 "
+            "workers have begun, an answer several looks. Let it read for longer: more epochs, "
+            "or a longer --budget"
+        )
 
     def test_a_number_that_was_not_measured_is_not_recommended(self) -> None:
         found = answer(own(0, 10.0), [seen(4, 40.0)], chosen=7)

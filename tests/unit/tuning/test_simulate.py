@@ -70,8 +70,33 @@ def test_memory_bounds_the_workers() -> None:
     assert told.num_workers == told.most == 7
     assert told.limit.kind == "memory"
     assert told.memory_bytes == 7 * (1 << 30) + 15 * (1 << 20)
+
+
+def test_memory_for_no_worker_at_all_is_told() -> None:
+    answer = measured(World(cpus=4, service_s=0.1, noise=0.01), COUNTS, worker_bytes=1 << 30)
     none = foretell(answer, 4, Machine(24, 1 << 30))
-    assert none.num_workers == 0
+    assert (none.num_workers, none.most, none.limit.kind) == (0, 0, "memory")
+    assert none.limit.sentence == (
+        "There is no memory for even one worker, which takes 1 GiB and 2 batches of 1 MiB: half "
+        "of 1 GiB is for loading."
+    )
+    fed = foretell(answer, 4, Machine(24, 1 << 30, step_s=30.0))
+    assert fed.limit.kind == "consumer"
+    assert "There is no memory for even one worker" in fed.limit.sentence
+
+
+@pytest.mark.parametrize("worker_bytes", [None, 1 << 30])
+@pytest.mark.parametrize("step_s", [0.0, 30.0])
+def test_a_batch_that_does_not_fit_is_told(worker_bytes: int | None, step_s: float) -> None:
+    answer = measured(World(cpus=4, service_s=0.1, noise=0.01), COUNTS, worker_bytes=worker_bytes)
+    assert foretell(answer, 4, Machine(24, 1 << 30, step_s=step_s)).fits
+    told = foretell(answer, 4, Machine(24, 1000, step_s=step_s))
+    assert not told.fits
+    assert told.limit.kind == "memory"
+    assert told.limit.sentence == (
+        "It does not fit there, not even without workers: a batch takes 1 MiB, and half of "
+        "0.977 KiB is for loading."
+    )
 
 
 def test_memory_that_is_not_known_bounds_nothing_and_says_so() -> None:
