@@ -44,8 +44,12 @@ def _tensor_differences(left: torch.Tensor, right: torch.Tensor, path: str) -> l
         left, right = left.to_dense(), right.to_dense()
     if left.numel() == 0:
         return []
-    same = torch.equal(_bits(left), _bits(right))
-    return [] if same else [f"{path}: {left} and {right}"]
+    one, other = _bits(left), _bits(right)
+    if torch.equal(one, other):
+        return []
+    count = int((one != other).sum())
+    shown = [each.flatten()[:3].tolist() for each in (left, right)]  # a whole tensor takes ms
+    return [f"{path}: {count} of {one.numel()} bytes, {shown[0]}... and {shown[1]}..."]
 
 
 def _bits(tensor: torch.Tensor) -> torch.Tensor:

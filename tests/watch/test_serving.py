@@ -282,6 +282,12 @@ def test_a_program_reads_the_plain_number_that_it_gave(told: Told, workers: int)
     assert type(copy.copy(loader).num_workers) is int
 
 
+def test_stokers_own_class_reads_as_it_always_does(told: Told) -> None:
+    loader = serving._OwnDataLoader(Numbers(), batch_size=4)
+    assert loader._automatic
+    assert isinstance(loader.num_workers, AutoWorkers)
+
+
 def test_a_copy_is_served_too(told: Told) -> None:
     loader = Loader(Numbers(), batch_size=4, num_workers=2)
     twin = copy.copy(loader)

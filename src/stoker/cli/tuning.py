@@ -12,7 +12,6 @@ from stoker.cli.endings import no_loader
 from stoker.cli.output import accept_any_text, write_stream
 from stoker.cli.sweep import SweepRequest, run_sweep
 from stoker.cli.timekeeper import DEFAULT_SECONDS
-from stoker.cli.tune import command
 from stoker.cli.watching import Plan, Watched, watch_program, watch_target
 from stoker.host.cpus import cpu_facts
 from stoker.tuning.answers import remember
@@ -192,7 +191,8 @@ def _told(watched: Watched, request: Request) -> int:
 
 def _options_among(words: tuple[str, ...]) -> list[str]:
     """Of a program's arguments those that this command has an option for, each once."""
-    ours = {name for each in command.params for name in each.opts if name.startswith("--")}
+    params = click.get_current_context().command.params
+    ours = {name for each in params for name in each.opts if name.startswith("--")}
     names = dict.fromkeys(word.partition("=")[0] for word in words[1:])
     return [name for name in names if name in ours]
 

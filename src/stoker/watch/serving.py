@@ -72,6 +72,7 @@ class DataLoader(stoker.loader.DataLoader[T_co]):
     _stoker_care: _Care
     _stoker_takes = inspect.signature(Torch.__init__)
     _stoker_defaults: ClassVar[dict[str, Any]] = {"num_workers": 0, "persistent_workers": False}
+    _stoker_reads_as_given = True
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         own = _arguments(self, args, kwargs)
@@ -90,9 +91,14 @@ class DataLoader(stoker.loader.DataLoader[T_co]):
 
     @property
     def num_workers(self) -> Any:
-        """The program's own number, as a plain int: it may print it, or keep it in a file."""
+        """The program's own number, as a plain int: it may print it, or keep it in a file.
+
+        Of Stoker's own class it is the number that there is now, as without ``stoker run``.
+        """
         held, care = _held(self), _care(self)
-        return care.asked if care is not None and isinstance(held, AutoWorkers) else held
+        if care is None or not self._stoker_reads_as_given or not isinstance(held, AutoWorkers):
+            return held
+        return care.asked
 
     @num_workers.setter
     def num_workers(self, value: Any) -> None:
@@ -329,18 +335,10 @@ class _OwnDataLoader(DataLoader[T_co]):
 
     _stoker_takes = inspect.signature(Stoker.__init__)
     _stoker_defaults: ClassVar[dict[str, Any]] = {}
+    _stoker_reads_as_given = False
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-
-    @property
-    def num_workers(self) -> Any:
-        """As without `stoker run`: the number that there is now."""
-        return _held(self)
-
-    @num_workers.setter
-    def num_workers(self, value: Any) -> None:
-        vars(self)["num_workers"] = value
 
 
 def install(settings: Settings) -> None:
