@@ -105,6 +105,10 @@ class ProgramUnguarded(StokerError, RuntimeError):
     """Workers that are started afresh would each run the whole program again."""
 
 
+class WorkerNotStarted(StokerError, RuntimeError):
+    """The system has no process or descriptor for one more worker."""
+
+
 class WaitTimeout(StokerError, RuntimeError, TimeoutError):
     """No batch came within ``timeout`` seconds.
 

@@ -42,7 +42,11 @@ class WaitedFor(NamedTuple):
 
 
 def timed_out(
-    timeout_s: float, waited_for: WaitedFor, plights: Sequence[Plight], why: str = ""
+    timeout_s: float,
+    waited_for: WaitedFor,
+    plights: Sequence[Plight],
+    why: str = "",
+    others: str = "on_timeout='retry' or 'skip' goes on",
 ) -> WaitTimeout:
     """The error for a batch that did not come in time; begins with torch's words.
 
@@ -51,13 +55,14 @@ def timed_out(
         waited_for: What is missing.
         plights: What workers are at, those first that were waited for.
         why: Why nothing else was done about it, as a clause.
+        others: What else could be done about it, as a clause; may be empty.
     """
     first = plights[0] if plights else None
     error = WaitTimeout(
         f"DataLoader timed out after {timeout_s} seconds{why and f'; {why}'}",
         doing=f"waiting for {waited_for}\n{_workers(plights)}",
         likely=likely(None if waited_for.pinning else first),
-        change="timeout=, or fewer samples a batch; on_timeout='retry' or 'skip' goes on",
+        change="; ".join(filter(None, ["timeout=, or fewer samples a batch", others])),
     )
     error.batch, error.workers = waited_for.batch, tuple(plights)
     return error

@@ -106,7 +106,8 @@ class Obituary:
             return self._killed
         if code == _BUS:
             return self._bus
-        return _LIKELY.get(code or 0, "code that ends the process, in the data set or a library")
+        places = "worker_init_fn, the data set" if self.starting else "the data set"
+        return _LIKELY.get(code or 0, f"code that ends the process, in {places} or a library")
 
     @property
     def _killed(self) -> str:
@@ -157,7 +158,9 @@ class Obituary:
             f"{what}; {why}" if why else what,
             doing=self.doing,
             likely=cause or self.likely,
-            change="num_workers=0 shows the fault in the main process",
+            change="what is run when a worker starts: num_workers=0 runs no worker_init_fn"
+            if self.starting and self.task is None
+            else "num_workers=0 shows the fault in the main process",
         )
         more = [f"  {fact}" for fact in self.facts]
         stack = self.death.stack.splitlines()

@@ -141,7 +141,11 @@ class Vigil:
                 self._give_up(plight, scene, plights)
 
     def _error(self, scene: Scene, plights: list[Plight], why: str = "") -> WaitTimeout:
-        return timed_out(self._patience.timeout_s, _awaited(scene), plights, why)
+        others = ["retry"] * (self._on_timeout != "retry")
+        others += ["skip"] * (self._on_timeout != "skip" and not scene.dispatcher.sharded)
+        told = " or ".join(map(repr, others))
+        goes_on = f"on_timeout={told} goes on" if others else ""
+        return timed_out(self._patience.timeout_s, _awaited(scene), plights, why, goes_on)
 
     def _blamed(self, scene: Scene, plights: list[Plight]) -> list[Plight]:
         """The workers that are waited for: one, or where any batch will do, all of them."""

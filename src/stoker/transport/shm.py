@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import mmap
 import os
 from multiprocessing import shared_memory
@@ -95,11 +96,16 @@ class OwnedSegment(_Segment):
             create = self._create_memfd if kind == "memfd" else self._create_named
             memory = create(size_bytes)
         except (OSError, RuntimeError) as error:
+            too_large = isinstance(error, OSError) and error.errno == errno.EFBIG
             raise TransportError(
                 f"no shared memory for a batch of {size_bytes:,} bytes: {error}",
                 doing="making a slot for a batch",
-                likely="the memory or the descriptors of this process are used up",
-                change="batch_size, num_workers, prefetch_factor; `ulimit -n`, the memory limit",
+                likely="it is above this process's limit for the size of a file (`ulimit -f`)"
+                if too_large
+                else "the memory or the descriptors of this process are used up",
+                change="`ulimit -f unlimited`, or batch_size"
+                if too_large
+                else "batch_size, num_workers, prefetch_factor; `ulimit -n`, the memory limit",
             ) from error
         super().__init__(memory, size_bytes)
 

@@ -28,7 +28,7 @@ from stoker.order.keys import EpochKey
 from stoker.order.streams import GlobalStreams
 from stoker.workers.collating import draws_nothing
 from stoker.workers.mending import Mender, Seed
-from stoker.workers.one_thread import OneThread
+from stoker.workers.one_thread import OneThread, is_copy
 from stoker.workers.tables import Rows
 from stoker.workers.tolerance import LEFT_OUT, OnError, Stream, Tolerance
 
@@ -255,7 +255,7 @@ class MapMaker:
         if samples is LEFT_OUT:
             return samples
         self.place.collating = True
-        if self._quiet_collate:
+        if self._quiet_collate and not is_copy():
             self._one_thread.end()
         return self._collate(samples)
 

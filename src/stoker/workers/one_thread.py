@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -120,6 +121,23 @@ def _is_torchs(library: threadpoolctl.LibController) -> bool:
 
 _numbers = _Numbers()
 _settled = False
+_copied = False
+
+
+def _note_copy() -> None:
+    global _copied
+    _copied = True
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_note_copy)
+
+
+def is_copy() -> bool:
+    """Whether this is a forked copy: an OpenMP that its parent has used would wait there for
+    threads that are not in the copy.
+    """
+    return _copied
 
 
 def stay_settled() -> None:

@@ -44,6 +44,7 @@ from stoker.workers.death import Died, await_end, died_as, has_ended, peak_bytes
 from stoker.workers.etiquette import look_around
 from stoker.workers.forking import safe_context
 from stoker.workers.job import Job, run
+from stoker.workers.lacking import what_lacks
 from stoker.workers.member import Member, Unread
 from stoker.workers.messages import (
     BeginEpoch,
@@ -177,7 +178,12 @@ class ProcessPool:
         for member in self._members.values():  # Starting a process takes the status of the dead.
             member.peak_bytes = member.peak_bytes or peak_bytes(member.process)
         for number in numbers:
-            self._start(job, number, first)
+            try:
+                self._start(job, number, first)
+            except OSError as error:
+                if lack := what_lacks(error, len(self._members)):
+                    raise error from lack
+                raise
 
     def _start(self, job: Job, worker: int, first: BeginEpoch) -> None:
         context = self._context
