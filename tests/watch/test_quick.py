@@ -50,6 +50,17 @@ def test_they_are_the_batches_in_their_order_and_all_are_counted(
     assert record.seconds > 0
 
 
+def test_there_are_only_so_many_between_two_looks(watch: Watch) -> None:
+    batches = iter(DataLoader(Plain(8000)))
+    until_unseen(watch, batches)
+    counts = []
+    for _ in range(3 * quick.MOST):
+        next(batches)
+        counts.append(watch.site._quick.count)
+    assert max(counts) == quick.MOST
+    assert counts.count(0) > 1
+
+
 def test_their_time_is_told_apart_as_loading_and_as_the_step() -> None:
     source = type("Source", (), {"workers": 0, "take": None})()
     held = quick.Quick(threading.RLock())
