@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from stoker.watch import asking, measuring, site, sources, tuned
 from stoker.watch.conductor import Conductor
@@ -72,6 +73,27 @@ def test_a_worker_that_is_killed_in_a_trial_ends_that_trial_only(tmp_path: Path)
     with scripted(("own", 0, 2), ("search", 2, 20)), watched(tmp_path) as watch:
         loader = DataLoader(KilledInWorkers(16), batch_size=2)
         assert [sum(1 for _ in loader) for _ in range(3)] == [8] * 3
+        assert "exited unexpectedly" in watch.told()[0]
+
+
+def test_a_killed_worker_is_named_where_only_its_closed_socket_was_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel closes what a process had open before that process has ended."""
+    try_get_data, early = _MultiProcessingDataLoaderIter._try_get_data, []
+
+    def too_early(iterator: Any, timeout: float) -> Any:
+        try:
+            return try_get_data(iterator, timeout)
+        except RuntimeError as error:
+            early.append(error)
+            raise EOFError from None
+
+    monkeypatch.setattr(_MultiProcessingDataLoaderIter, "_try_get_data", too_early)
+    with scripted(("own", 0, 2), ("search", 2, 20)), watched(tmp_path) as watch:
+        loader = DataLoader(KilledInWorkers(16), batch_size=2)
+        assert [sum(1 for _ in loader) for _ in range(3)] == [8] * 3
+        assert len(early) == 1
         assert "exited unexpectedly" in watch.told()[0]
 
 

@@ -11,6 +11,7 @@ import functools
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import wait
 from multiprocessing.util import get_temp_dir
 from time import monotonic, perf_counter
 from typing import Any
@@ -202,12 +203,24 @@ def _get_data(of: weakref.ref[Any], timeout_s: float) -> Any:
     iterator = of()
     deadline = monotonic() + timeout_s if timeout_s else float("inf")
     while iterator is not None:
-        came, data = iterator._try_get_data(_POLL_S)
+        try:
+            came, data = iterator._try_get_data(_POLL_S)
+        except (EOFError, OSError) as error:
+            _raise_of_the_dead(iterator._workers, error)
+            raise
         if came:
             return data
         if monotonic() >= deadline:
             break
     raise RuntimeError(f"DataLoader timed out after {timeout_s:g} seconds")
+
+
+def _raise_of_the_dead(workers: list[Any], error: Exception) -> None:
+    """A killed worker's sockets are closed before it has ended: PyTorch then names these only."""
+    wait([each.sentinel for each in workers], _POLL_S)
+    dead = ", ".join(str(each.pid) for each in workers if not each.is_alive())
+    if dead:
+        raise RuntimeError(f"DataLoader worker (pid(s) {dead}) exited unexpectedly") from error
 
 
 def _end_workers(iterator: Any, patience_s: float) -> None:
