@@ -19,7 +19,7 @@ from benchmarks.faults.works import Work, checksum
 
 SEED = 20_240_229
 LOST_TARGET_S = 0.3
-_GAPS_S = (0.01, 0.08)
+_GAPS_S = (0.0, 0.05)
 _SETTLED_S = 3.0
 
 
@@ -78,7 +78,8 @@ class Outcome:
         """Whether it is what was promised."""
         left = self.left
         nothing = not (left.descriptors or left.segments or left.threads or left.processes)
-        return self.same and nothing and self.lost_s < LOST_TARGET_S
+        all_killed = self.killed == self.plan.kills
+        return self.same and all_killed and nothing and self.lost_s < LOST_TARGET_S
 
 
 class _Killer(threading.Thread):
