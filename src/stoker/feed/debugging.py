@@ -27,7 +27,7 @@ from torch.utils.data.graph_settings import apply_sharding
 from stoker.feed.iteration import MadeHere, Setting
 from stoker.order.broken import Damage
 from stoker.order.epoch import Task
-from stoker.order.streams import GlobalStreams
+from stoker.order.streams import GlobalStreams, lending
 from stoker.workers.making import Ended, IterableMaker, MapMaker
 
 
@@ -145,7 +145,7 @@ def _seeded_as_a_worker(base_seed: int, number: int) -> Iterator[None]:
     """The generators are seeded as in a new worker, and afterwards what they were before."""
     seed = base_seed + number
     on_device = torch.cuda.is_initialized()
-    with torch.random.fork_rng(enabled=on_device), GlobalStreams().lent(seed):
+    with torch.random.fork_rng(enabled=on_device), lending(), GlobalStreams().lent(seed):
         random.seed(seed)
         torch.default_generator.manual_seed(seed)
         np.random.seed(torch_worker._generate_state(base_seed, number))

@@ -133,10 +133,12 @@ class PrivateSampling:
         self._state: Any = None
 
     def __call__(self, sampler: Iterator[Any]) -> Any:
-        with self._streams.lent(self._seed):
-            if self._state is not None:
-                self._streams.replace(self._state)
-            try:
-                return next(sampler)
-            finally:
-                self._state = self._streams.capture()
+        return self._streams.lent(self._seed).to(self._next, sampler)
+
+    def _next(self, sampler: Iterator[Any]) -> Any:
+        if self._state is not None:
+            self._streams.replace(self._state)
+        try:
+            return next(sampler)
+        finally:
+            self._state = self._streams.capture()

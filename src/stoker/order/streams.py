@@ -3,6 +3,8 @@
 Guarantees
     - After ``with streams.lent(seed)`` or ``with streams.watched(seed)`` ends, by return or
       by exception, the caller's three states are what they were, a pending Gaussian included.
+    - After ``streams.lent(seed).to(act)`` that is so whenever Ctrl-C comes, and no lock stays
+      taken.
     - While lent, everything drawn follows from the seeds given, and ``torch.initial_seed()``
       is the seed of the batch whichever way the batch is made.
 
@@ -30,6 +32,7 @@ import os
 import random
 import struct
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
@@ -213,6 +216,8 @@ class _Numpy:
     def save(self) -> None:
         self._saved = _get_state(legacy=False) if _gaussian_pending() else None
         self._user = _np_random.get_bit_generator()
+
+    def take(self) -> None:
         _np_random.set_bit_generator(self._own)
 
     def restore(self) -> None:
@@ -249,54 +254,41 @@ class _Looks:
 
     def __init__(self) -> None:
         self.count = 0
-        self._lock = threading.Lock()
-        self._lent = 0
-        self._torch_get = self._counting(torch.get_rng_state)
-        self._torch_set = self._counting(torch.set_rng_state)
-        self._python_get = self._counting(random.getstate)
-        self._python_set = self._counting(random.setstate)
-        self._numpy_get = self._counting(np.random.get_state)
-        self._numpy_set = self._counting(np.random.set_state)
-        self._originals: tuple[Any, ...] = ()
+        self.counting: tuple[Any, ...] = (None,)
+        self._originals = self.found()
+        self.counting = tuple(self._counting(each) for each in self._originals)
 
-    def begin(self) -> None:
-        with self._lock:
-            self._lent += 1
-            if self._lent == 1:
-                self._originals = (
-                    torch.get_rng_state,
-                    torch.set_rng_state,
-                    random.getstate,
-                    random.setstate,
-                    np.random.get_state,
-                    np.random.set_state,
-                )
-                torch.get_rng_state = torch.random.get_rng_state = self._torch_get
-                torch.set_rng_state = torch.random.set_rng_state = self._torch_set
-                random.getstate, random.setstate = self._python_get, self._python_set
-                np.random.get_state, np.random.set_state = self._numpy_get, self._numpy_set
+    def found(self) -> tuple[Any, ...]:
+        """The functions as they are now."""
+        functions = (
+            torch.get_rng_state,
+            torch.set_rng_state,
+            random.getstate,
+            random.setstate,
+            np.random.get_state,
+            np.random.set_state,
+        )
+        if functions[0] is not self.counting[0]:
+            self._originals = functions
+        return functions
 
-    def end(self) -> None:
-        with self._lock:
-            self._lent = max(0, self._lent - 1)
-            if self._lent == 0:
-                (
-                    torch.get_rng_state,
-                    torch.set_rng_state,
-                    random.getstate,
-                    random.setstate,
-                    np.random.get_state,
-                    np.random.set_state,
-                ) = self._originals
-                torch.random.get_rng_state = torch.get_rng_state
-                torch.random.set_rng_state = torch.set_rng_state
+    def put(self, functions: tuple[Any, ...]) -> None:
+        """Puts these in their place."""
+        (
+            torch.get_rng_state,
+            torch.set_rng_state,
+            random.getstate,
+            random.setstate,
+            np.random.get_state,
+            np.random.set_state,
+        ) = functions
+        torch.random.get_rng_state = torch.get_rng_state
+        torch.random.set_rng_state = torch.set_rng_state
 
     def reset(self) -> None:
-        """Forgets who has lent, and puts the functions back; after a fork."""
-        self._lock = threading.Lock()
-        if self._lent:
-            self._lent = 1
-            self.end()
+        """Puts the libraries' own functions back; after a fork."""
+        if torch.get_rng_state is self.counting[0]:
+            self.put(self._originals)
 
     def _counting(self, original: Any) -> Any:
         @functools.wraps(original)
@@ -309,6 +301,15 @@ class _Looks:
 
 _LOOKS = _Looks()
 _LENDING = threading.RLock()
+
+
+def lending() -> threading.RLock:
+    """Whose turn it is: one thread at a time lends the states, and may nest.
+
+    A lock that is taken by ``with`` itself is released whenever Ctrl-C comes; one that a method
+    takes may stay.
+    """
+    return _LENDING
 
 
 def _after_fork_in_child() -> None:
@@ -326,7 +327,8 @@ class GlobalStreams:
     """Lends the three global random states to the making of one batch at a time.
 
     One instance a maker of batches: a single instance is not reentrant, different
-    instances nest (a data set that iterates a loader of its own). Never blocks.
+    instances nest (a data set that iterates a loader of its own). Never blocks; `to` and
+    `lending` do.
     """
 
     def __init__(self) -> None:
@@ -336,25 +338,62 @@ class GlobalStreams:
         self._seed = 0
         self._watching = False
         self._looks = 0
-        self._lock = _LENDING
+        self._functions: tuple[Any, ...] = ()
+        self._lent = 0  # How many of the four are; each is counted before it is touched.
 
     def lent(self, seed: int) -> GlobalStreams:
-        """Use as ``with streams.lent(seed):``; all three are seeded (64 bits)."""
+        """For `to` or ``with``; all three are seeded (64 bits)."""
         self._seed, self._watching = seed, False
         return self
 
     def watched(self, seed: int) -> GlobalStreams:
-        """Use as ``with streams.watched(seed):``; only torch's is seeded (64 bits)."""
+        """For `to` or ``with``; only torch's is seeded (64 bits)."""
         self._seed, self._watching = seed, True
         return self
 
+    def to(self, act: Callable[..., Any], *given: Any) -> Any:
+        """What it returns, with them lent: ``streams.lent(seed).to(act, *given)``.
+
+        Waits for its turn. Ctrl-C at any moment leaves nothing lent; a ``with`` can't promise
+        that, since Python looks for signals when ``__exit__`` begins.
+        """
+        with lending():
+            try:
+                self._borrow()
+                return act(*given)
+            finally:
+                try:
+                    self._give_back()
+                except BaseException:
+                    self._give_back()  # Twice is as good as once, and half of it is not.
+                    raise
+
     def __enter__(self) -> None:
-        self._lock = _LENDING
-        self._lock.acquire()
+        try:
+            self._borrow()
+        except BaseException:
+            self._give_back()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._give_back()
+
+    def _borrow(self) -> None:
         self._torch.save()
+        self._lent = 1
         self._python.save()
+        self._lent = 2
         self._numpy.save()
-        _LOOKS.begin()
+        self._lent = 3
+        self._numpy.take()
+        self._functions = _LOOKS.found()
+        self._lent = 4
+        _LOOKS.put(_LOOKS.counting)
         self._looks = _LOOKS.count
         if self._watching:
             self._torch.seed(self._seed, self._seed)
@@ -363,17 +402,16 @@ class GlobalStreams:
         else:
             self.seed(self._seed)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        _LOOKS.end()
-        self._torch.restore()
-        self._python.restore()
-        self._numpy.restore()
-        self._lock.release()
+    def _give_back(self) -> None:
+        if self._lent > 3:
+            _LOOKS.put(self._functions)
+        if self._lent > 2:
+            self._numpy.restore()
+        if self._lent > 1:
+            self._python.restore()
+        if self._lent > 0:
+            self._torch.restore()
+        self._lent = 0
 
     def seed(self, seed: int) -> None:
         """Seeds the three anew (64 bits). Only while lent."""

@@ -171,28 +171,24 @@ class MapMaker:
         seed = self._key.batch(task.number)
         try:
             if self._by_sample and self._draws.known is False:
-                batch = self._made_unseeded(task, seed)
+                streams = self._streams.watched(seed)
+                batch = streams.to(self._one_thread.run, self._made_unseeded, task, seed)
                 if batch is not _DRAWN:
                     return batch
                 self._draws.known = True
-            with self._streams.lent(seed):
-                return self._made_seeded(task)
+            streams = self._streams.lent(seed)
+            return streams.to(self._one_thread.run, self._made_seeded, task)
         except StopIteration as error:
             raise _no_end(error, self.place) from error
 
     def _made_unseeded(self, task: Task, seed: int) -> Any:
         """The batch, or `_DRAWN` if reading a sample has drawn."""
-        with self._streams.watched(seed):
-            try:
-                self._one_thread.begin()
-                samples = self._unseeded(task)
-                if samples is _DRAWN:
-                    return _DRAWN
-                if not self._quiet_collate:
-                    self._streams.seed(seed)
-                return self._collated(samples)
-            finally:
-                self._one_thread.end()
+        samples = self._unseeded(task)
+        if samples is _DRAWN:
+            return _DRAWN
+        if not self._quiet_collate:
+            self._streams.seed(seed)
+        return self._collated(samples)
 
     def _unseeded(self, task: Task) -> Any:
         dataset = self._dataset
@@ -209,13 +205,9 @@ class MapMaker:
         return _DRAWN if self._streams.drawn() else samples
 
     def _made_seeded(self, task: Task) -> Any:
-        try:
-            self._one_thread.begin()
-            if self._by_sample:
-                return self._collated(self._one_by_one(task, self._streams.seed))
-            return self._collated(self._whole(task))
-        finally:
-            self._one_thread.end()
+        if self._by_sample:
+            return self._collated(self._one_by_one(task, self._streams.seed))
+        return self._collated(self._whole(task))
 
     def _whole(self, task: Task) -> Any:
         self.place.at(task.index)
@@ -327,13 +319,12 @@ class IterableMaker:
     def make(self, task: Task) -> Any:
         if self._ended:
             raise Ended
-        with self._streams.lent(self._key.shard(self._shard, self._step)):
-            self._step += 1
-            try:
-                self._one_thread.begin()
-                return self._collated(self._read(task))
-            finally:
-                self._one_thread.end()
+        streams = self._streams.lent(self._key.shard(self._shard, self._step))
+        self._step += 1
+        return streams.to(self._one_thread.run, self._next, task)
+
+    def _next(self, task: Task) -> Any:
+        return self._collated(self._read(task))
 
     def _read(self, task: Task) -> Any:
         self.place.at(None)

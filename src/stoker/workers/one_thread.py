@@ -41,7 +41,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import threadpoolctl
 import torch
@@ -169,6 +169,18 @@ class OneThread:
         self._first_before = 1
         self._first = _numbers.first
         self._rest: list[tuple[_Number, int]] = []
+
+    def run(self, act: Callable[..., Any], *given: Any) -> Any:
+        """What it returns, with one thread; Ctrl-C at any moment leaves no number changed."""
+        try:
+            self.begin()
+            return act(*given)
+        finally:
+            try:
+                self.end()
+            except BaseException:
+                self.end()  # Twice is as good as once, and half of it is not.
+                raise
 
     def begin(self) -> None:
         """Sets all numbers to 1. If it fails midway, `end` restores those that were set."""
