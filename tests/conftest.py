@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import signal
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -34,6 +35,9 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     adopt_orphans()
     sign_segments()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # As in what a shell has put in the background; programs of tests would inherit it.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish() -> None:

@@ -37,6 +37,14 @@ from stoker.workers.tolerance import OnError
 
 T_co = TypeVar("T_co", covariant=True)
 _FROZEN = ("seed", "memory_limit", "max_restarts", "on_timeout", "on_error", "max_errors")
+# What a loader without workers has of the arguments that are for workers, whatever was given.
+_WITHOUT_WORKERS = {
+    "num_workers": 0,
+    "prefetch_factor": None,
+    "persistent_workers": False,
+    "timeout": 0,
+    "_DataLoader__multiprocessing_context": None,
+}
 _BY_ITSELF = options.AutoFlag(0)
 _ONE_ITERATOR = (
     "an iterable data set has an iterator in each worker, so its batches depend on how many "
@@ -113,7 +121,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             pass is in `statistics`.
         max_errors: How many samples of an epoch may be broken: an int, or a share of them as a
             float between 0 and 1. The batch with one more is an error. None: any number, but
-            not 1,000 in a row.
+            not 1,000 in a row, nor all.
         debug: Whether the batches that workers would make are made in the main process, so that
             ``breakpoint()`` and debuggers work. None: as the variable ``STOKER_DEBUG`` says.
 
@@ -186,7 +194,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             },
             iterable=isinstance(dataset, torch.utils.data.IterableDataset),
         )
-        if prefetch_factor == 0 and (automatic or workers > 0):
+        if prefetch_factor == 0:
             raise options.prefetch_of_zero()
         restarts = options.max_restarts(max_restarts)
         account = Account(options.memory_limit(memory_limit), restarts, most_errors)
@@ -196,7 +204,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             shuffle,
             sampler,
             batch_sampler,
-            1 if automatic else workers,  # So that torch checks the arguments for workers.
+            # So that torch checks the arguments for workers.
+            1 if automatic or workers == 0 else workers,
             collate_fn,
             pin_memory,
             drop_last,
@@ -217,7 +226,9 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self.max_errors = max_errors
         self.debug = debug
         self._take(account)
-        if isinstance(persistent_workers, options.AutoFlag):
+        if not automatic and workers == 0:
+            vars(self).update(_WITHOUT_WORKERS)
+        elif isinstance(persistent_workers, options.AutoFlag):
             vars(self)["persistent_workers"] = persistent_workers
         if automatic:
             # Another library may take the attributes as arguments for a loader without workers.

@@ -224,7 +224,7 @@ def max_errors(value: Any, on_error: Any) -> int | float | None:
         )
     if most < 0 or (isinstance(most, float) and not 0 < most < 1):
         raise ArgumentError(
-            "max_errors option should be an int from 0, or a float between 0 and 1, "
+            "max_errors option should be an int from 0, or a float above 0 and below 1, "
             f"but got max_errors={value!r}",
             change="max_errors=",
         )
@@ -315,6 +315,6 @@ def replacing_in_a_stream() -> ArgumentError:
 def prefetch_of_zero() -> ArgumentError:
     """The error for ``prefetch_factor=0``, which torch takes and fails on later."""
     return ArgumentError(
-        "prefetch_factor option should be at least 1 with workers, but got prefetch_factor=0",
+        "prefetch_factor option should be at least 1, but got prefetch_factor=0",
         change="prefetch_factor=, or num_workers=0 to load nothing in advance",
     )

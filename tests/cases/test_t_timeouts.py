@@ -59,3 +59,38 @@ def test_c162_the_stuck_worker_is_replaced_and_training_goes_on() -> None:
 def test_c162_a_time_out_is_a_time_out_error() -> None:
     with pytest.raises(TimeoutError):
         list(loader(Sleepy(once=False)))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"prefetch_factor": 2, "persistent_workers": True},
+        {"multiprocessing_context": "fork"},
+        {"timeout": 3, "on_timeout": "retry"},
+    ],
+    ids=str,
+)
+def test_c164_no_workers_for_debugging_is_one_argument_to_change(options: dict[str, Any]) -> None:
+    made = stoker.DataLoader(Plain(8), 4, num_workers=0, **options)
+    assert len(list(made)) == 2
+    again = torch.utils.data.DataLoader(  # As a library does that rebuilds a loader.
+        made.dataset,
+        num_workers=made.num_workers,
+        prefetch_factor=made.prefetch_factor,
+        persistent_workers=made.persistent_workers,
+        multiprocessing_context=made.multiprocessing_context,
+        timeout=made.timeout,
+    )
+    assert len(list(again)) == 8
+
+
+@pytest.mark.parametrize("num_workers", [0, 2, "auto"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("prefetch_factor", 0), ("prefetch_factor", -1), ("timeout", -1)],
+)
+def test_c164_what_is_never_valid_is_refused_at_once(
+    num_workers: Any, name: str, value: int
+) -> None:
+    with pytest.raises(ValueError, match=name):
+        stoker.DataLoader(Plain(8), num_workers=num_workers, **{name: value})

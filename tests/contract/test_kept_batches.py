@@ -397,3 +397,25 @@ def test_batches_can_be_pickled_and_copied() -> None:
     [batch] = loader(Tabled(1, _labelled), "fork", batch_size=None)
     assert_same(pickle.loads(pickle.dumps(batch)), batch)
     assert_same(copy.deepcopy(batch), batch)
+
+
+def test_threads_may_share_an_iterator_to_its_end() -> None:
+    """One of them finds the end while the others wait: that is the end for them as well."""
+    iterator = iter(loader(Tabled(80, int), "fork", 2, batch_size=2))
+    taken: list[int] = []
+    errors: list[Exception] = []
+
+    def take() -> None:
+        try:
+            for batch in iterator:
+                taken.extend(batch.tolist())
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=take) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert sorted(taken) == list(range(80))

@@ -245,7 +245,28 @@ def test_an_epoch_of_nothing_but_errors_ends() -> None:
     with pytest.raises(TooManyErrors, match="1,000 samples in a row") as caught:
         list(made)
     assert "FileNotFoundError: 999.jpg" in str(caught.value)
-    assert list(make("skip", Gone(500), num_workers=2, batch_size=50)) == []
+
+
+@pytest.mark.parametrize("num_workers", [0, 2, "auto"])
+def test_a_small_epoch_of_nothing_but_errors_is_no_empty_one(num_workers: Any) -> None:
+    class Gone(Plain):
+        there = False
+
+        def __getitem__(self, index: int) -> Any:
+            if not self.there:
+                raise FileNotFoundError(f"{index}.jpg")
+            return index
+
+    made = make("skip", Gone(12), num_workers=num_workers, batch_size=4)
+    iterator = iter(made)
+    with pytest.raises(TooManyErrors, match=r"not one sample .* 12 were tried") as caught:
+        next(iterator)
+    assert "FileNotFoundError: 11.jpg" in str(caught.value)
+    assert list(iterator) == []
+    made.dataset.there = True
+    assert len(list(made)) == 3
+    allowed = make("skip", Gone(12), num_workers=num_workers, batch_size=4, max_errors=12)
+    assert list(allowed) == []
 
 
 @pytest.mark.parametrize("method", ["inline", "fork"])

@@ -447,3 +447,15 @@ def test_a_worker_that_closes_its_pipe_and_lives_is_replaced() -> None:
     assert [int(batch[0, 0]) for batch in made] == list(range(24))
     assert time.monotonic() - started < 20
     assert made.statistics().replaced == 1
+
+
+def test_a_death_between_epochs_is_blamed_on_no_batch() -> None:
+    made = loader(Plain(16), "fork", 2, batch_size=4, persistent_workers=True)
+    assert len(list(made)) == 4
+    pid = made._iterator._workers[1].pid
+    os.kill(pid, signal.SIGKILL)
+    assert are_gone([pid], 5)
+    with pytest.raises(WorkerDied, match="while: waiting for work\n") as caught:
+        list(made)
+    assert caught.value.batch is None
+    del made

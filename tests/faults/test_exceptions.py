@@ -113,6 +113,27 @@ def test_a_key_error_is_readable() -> None:
     assert "KeyError: 'missing'" in str(caught.value)
 
 
+class ArgsFail(Exception):
+    @property
+    def args(self) -> Any:  # type: ignore[override]
+        raise ZeroDivisionError
+
+
+def test_an_exception_whose_arguments_cannot_be_read_costs_its_batch_only() -> None:
+    def sample(index: int) -> int:
+        if index == 1:
+            raise ArgsFail("no")
+        return index
+
+    iterator = iter(loader(Tabled(3, sample), "fork"))
+    assert next(iterator).tolist() == [0]
+    with pytest.raises(ArgsFail) as caught:
+        next(iterator)
+    assert 'raise ArgsFail("no")' in str(caught.value)
+    assert next(iterator).tolist() == [2]
+    del iterator
+
+
 @pytest.mark.parametrize(
     "make",
     [

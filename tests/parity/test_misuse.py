@@ -37,14 +37,7 @@ TABLE = TensorDataset(torch.arange(10))
 MISUSES: dict[str, Callable[[Any], Any]] = {
     "num_workers negative": lambda kind: kind(TABLE, num_workers=-1),
     "timeout negative": lambda kind: kind(TABLE, timeout=-1),
-    "timeout without workers": lambda kind: iter(kind(TABLE, num_workers=0, timeout=3)),
-    "prefetch without workers": lambda kind: kind(TABLE, num_workers=0, prefetch_factor=2),
-    "prefetch of 0 without workers": lambda kind: kind(TABLE, num_workers=0, prefetch_factor=0),
     "prefetch negative": lambda kind: kind(TABLE, num_workers=1, prefetch_factor=-1),
-    "persistent without workers": lambda kind: kind(TABLE, num_workers=0, persistent_workers=True),
-    "context without workers": lambda kind: kind(
-        TABLE, num_workers=0, multiprocessing_context="fork"
-    ),
     "context unknown": lambda kind: kind(TABLE, num_workers=1, multiprocessing_context="bus"),
     "context of a wrong type": lambda kind: kind(TABLE, num_workers=1, multiprocessing_context=3),
     "sampler and shuffle": lambda kind: kind(TABLE, sampler=SequentialSampler(TABLE), shuffle=True),
@@ -177,6 +170,37 @@ DIFFERENCES: dict[str, tuple[Callable[[Any], Any], str | None, str | None]] = {
     "prefetch_factor=0 is refused in the constructor": (
         lambda kind: kind(TABLE, num_workers=1, prefetch_factor=0),
         None,
+        "ValueError",
+    ),
+    # What is for workers is checked, and not needed, without any: C164.
+    "timeout without workers": (
+        lambda kind: len(list(kind(TABLE, num_workers=0, timeout=3))),
+        "AssertionError",
+        None,
+    ),
+    "prefetch without workers": (
+        lambda kind: kind(TABLE, num_workers=0, prefetch_factor=2),
+        "ValueError",
+        None,
+    ),
+    "prefetch of 0 without workers": (
+        lambda kind: kind(TABLE, num_workers=0, prefetch_factor=0),
+        "ValueError",
+        "ValueError",
+    ),
+    "persistent without workers": (
+        lambda kind: kind(TABLE, num_workers=0, persistent_workers=True),
+        "ValueError",
+        None,
+    ),
+    "context without workers": (
+        lambda kind: kind(TABLE, num_workers=0, multiprocessing_context="fork"),
+        "ValueError",
+        None,
+    ),
+    "context unknown without workers": (
+        lambda kind: kind(TABLE, num_workers=0, multiprocessing_context="bus"),
+        "ValueError",
         "ValueError",
     ),
     # "auto" is the one string that means something here.

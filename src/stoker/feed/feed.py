@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from stoker.errors import IteratorStopped
 from stoker.feed.allotting import allotted
 from stoker.feed.crew import Crew
 from stoker.feed.dispatch import BURST_S, Dispatcher, nap_s, queue_depth
@@ -123,6 +124,7 @@ class Feed:
         if first:
             self._dispatcher.skip(first - 1)
         try:
+            self._note_deaths()
             self._replacing.begin_epoch(message, self._dispatcher, self._tasks)
         except BaseException:
             self.close()
@@ -212,12 +214,16 @@ class Feed:
         """
         entered = time.perf_counter()
         self._meter.entered(entered)
+        self._waited_s = 0.0
         try:
             number = self._wait_for_batch(entered)
         except StopIteration:
             raise
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, IteratorStopped) and self._dispatcher.done():
+                raise StopIteration from None  # Another thread took the last batch meanwhile.
             if os.getpid() == self._owner_pid:
+                self._meter.failed(self._waited_s)
                 self.close()
             raise
         answer = self._answers.pop(number)
@@ -235,7 +241,6 @@ class Feed:
             raise in_a_copy(self._owner_pid)
         if self.closed:
             raise StopIteration if self._dispatcher.done() else was_closed()
-        self._waited_s = 0.0
         self._look()
         look_at = entered + self._vigil.first_look_s
         while (number := self._next_ready()) is None:
@@ -418,6 +423,11 @@ class Feed:
             self._drop(answer)
         self._answers = {}
         self.opening.reported.clear()
+
+    def _note_deaths(self) -> None:
+        """Who has died between two epochs was at nothing: it is known before it is given work."""
+        events = self._pool.wait(0)
+        self._handle([event for event in events if not isinstance(event[1], Died)])
 
     def _handle_death(self, worker: int, death: Died) -> None:
         if not self._dispatcher.has_ended(worker):

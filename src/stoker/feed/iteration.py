@@ -226,6 +226,7 @@ class _Iterator(_BaseDataLoaderIter):
             data = self._next_data()
         except StopIteration:
             self._plan.reached()
+            self._setting.meter.ended()
             raise
         except Exception:
             raise

@@ -69,14 +69,21 @@ class Losses:
         self._largest = 0
         self._in_a_row = (0, 0)
         self._tell_at = 1
+        self._before = 0
+        self._last: tuple[int, Broken] | None = None
 
     @property
     def listed(self) -> tuple[BrokenSample, ...]:
         """Those met first, each once."""
         return tuple(self._listed.values())
 
-    def begin_epoch(self) -> None:
-        """What comes next is counted anew."""
+    def begin_epoch(self, delivered: int) -> None:
+        """What comes next is counted anew.
+
+        Args:
+            delivered: How many batches were handed out before.
+        """
+        self._before, self._last = delivered, None
         self._epochs += 1
         self._in_epoch = self._largest = 0
         self._in_a_row = (0, 0)
@@ -103,8 +110,24 @@ class Losses:
         self._largest = max(self._largest, damage.places)
         row, before = self._in_a_row
         self._in_a_row = (row + count if before == delivered else count) * left_out, delivered
+        self._last = batch, damage.broken[-1]
         self._tell(batch, damage.broken[-1])
         self._check(batch, damage.broken[-1])
+
+    def end_epoch(self, delivered: int) -> None:
+        """The epoch is over; does nothing the second time.
+
+        Args:
+            delivered: How many batches were handed out before and in it.
+
+        Raises:
+            TooManyErrors: None was, for nothing could be read, and nobody has said how much that
+                may be.
+        """
+        last, self._last = self._last, None
+        if last is not None and self.limit is None and delivered == self._before:
+            what = f"not one sample of this epoch could be read; {self._in_epoch:,} were tried"
+            raise _too_many(what, self._in_epoch, *last)
 
     def _list(self, batch: int, found: Broken) -> None:
         known = self._listed.get(found.index)
@@ -154,7 +177,7 @@ class Losses:
             most = most * self._samples(batch)
         if self._in_epoch > most:
             raise _too_many(
-                f"{self._in_epoch:,} samples of this epoch could not be read, more than "
+                f"{_samples(self._in_epoch)} of this epoch could not be read, more than "
                 f"max_errors={self.limit!r}{share}",
                 self._in_epoch,
                 batch,
@@ -173,6 +196,10 @@ _OUTCOMES: dict[Outcome, str] = {
     "replaced": "replaced by another",
     "given": "given a value by on_error",
 }
+
+
+def _samples(count: int) -> str:
+    return f"{count:,} sample" + "s" * (count != 1)
 
 
 def _too_many(what: str, count: int, batch: int, last: Broken) -> TooManyErrors:

@@ -113,7 +113,7 @@ class Meter:
     def begin_epoch(self) -> None:
         """The time until the next batch is asked for is not the consumer's step."""
         self.totals.epochs += 1
-        self.losses.begin_epoch()
+        self.losses.begin_epoch(self.totals.batches)
         self._away = False
         self._opening = True
 
@@ -152,6 +152,14 @@ class Meter:
     def lost(self, batch: int, damage: Damage, *, left_out: bool) -> None:
         """Samples of a batch could not be read; see `Losses.take`, and what it raises."""
         self.losses.take(batch, damage, left_out=left_out, delivered=self.totals.batches)
+
+    def ended(self) -> None:
+        """The epoch is over; see `Losses.end_epoch`, and what it raises."""
+        self.losses.end_epoch(self.totals.batches)
+
+    def failed(self, waited_s: float) -> None:
+        """A batch that was waited for did not come: an error did."""
+        self.totals.waited_s += waited_s
 
     def clocked(self, seconds: float, cpu_s: float) -> None:
         """What the last batch made in the main process took, by two clocks."""

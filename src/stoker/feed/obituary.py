@@ -110,16 +110,30 @@ class Obituary:
         return _LIKELY.get(code or 0, f"code that ends the process, in {places} or a library")
 
     @property
+    def change(self) -> str:
+        """What to change."""
+        if self.starting and self.task is None:
+            return "what is run when a worker starts: num_workers=0 runs no worker_init_fn"
+        if self.death.exitcode == -signal.SIGTERM:
+            return "who sends SIGTERM to the workers; max_restarts= bounds how many are replaced"
+        if self.death.exitcode == _KILLED and _MEMORY in self.likely:
+            return "smaller batches, fewer workers, or prefetch_factor= and memory_limit="
+        return "num_workers=0 shows the fault in the main process, which it may end as well"
+
+    @property
     def _killed(self) -> str:
         kills = (
             (self.before.group_kills, self.after.group_kills),
             (self.before.machine_kills, self.after.machine_kills),
         )
         if any(was is not None and now is not None and now > was for was, now in kills):
-            return "the system ran out of memory and killed it"
+            return f"{_MEMORY} and killed it"
         if all(was is None or now is None for was, now in kills):
-            return "the system ran out of memory and killed it (its log tells), or somebody did"
-        return "somebody, or a program, killed it: the system counts no lack of memory"
+            return f"{_MEMORY} and killed it (its log tells), or somebody did"
+        return (
+            "somebody, or a program, killed it, perhaps the data set's own code: the system counts "
+            "no lack of memory"
+        )
 
     @property
     def _bus(self) -> str:
@@ -158,9 +172,7 @@ class Obituary:
             f"{what}; {why}" if why else what,
             doing=self.doing,
             likely=cause or self.likely,
-            change="what is run when a worker starts: num_workers=0 runs no worker_init_fn"
-            if self.starting and self.task is None
-            else "num_workers=0 shows the fault in the main process",
+            change=self.change,
         )
         more = [f"  {fact}" for fact in self.facts]
         stack = self.death.stack.splitlines()
@@ -190,6 +202,7 @@ def _shown(index: Any) -> str:
     return repr(index)
 
 
+_MEMORY = "the system ran out of memory"
 _KILLED = -getattr(signal, "SIGKILL", 9)
 _BUS = -getattr(signal, "SIGBUS", 7)
 _LIKELY = {

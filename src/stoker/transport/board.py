@@ -23,6 +23,7 @@ import os
 import threading
 from collections import deque
 
+from stoker.host.interrupts import held_back
 from stoker.transport.board_bytes import ENTRY_BYTES, Head, write_area, write_head
 from stoker.transport.board_memory import BoardMemory, start_of
 from stoker.transport.board_scan import Seen, read_boards
@@ -128,7 +129,14 @@ def _begin_anew() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_begin_anew)
-atexit.register(lambda: _here().close())  # a file would stay
+
+
+def _close_in_the_end() -> None:
+    with held_back(ending=True):
+        _here().close()
+
+
+atexit.register(_close_in_the_end)  # a file would stay
 
 
 def publish(key: int, text: bytes) -> None:

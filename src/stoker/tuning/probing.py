@@ -226,8 +226,9 @@ class Prober:
         self.trials.append(Trial(ask.setting, ask.stage, ask.round, window))
         if passed_s is None:
             anew = ask.stage != "replay" and (ask.fresh or before != ask.setting)
-            unmeasured_s = ask.setting.workers / window.rate_per_s + window.service_s
-            passed_s = window.seconds + (unmeasured_s if anew else 0.0)
+            passed_s = window.seconds
+            if anew:
+                passed_s += ask.setting.workers / window.rate_per_s + window.service_s
         self._passed_s = passed_s
         if ask.stage == "replay":
             return

@@ -188,7 +188,7 @@ def _instead_of_a_fork(context: Any, job: Any, reach: Reach, what: str, *, neede
         _once(logging.INFO, f"workers start as new processes and not as copies: they use {what}")
         return FreshContext(reach.own)
     error = ForkUnsafe(
-        f"Workers that are forked copies of this process can't use {what}",
+        f"Workers that are forked copies of this process may hang where they use {what}",
         doing="starting workers by fork",
         likely="the program has used it before the loader, and the data set uses it too",
         change=f'multiprocessing_context="spawn" (not done by itself: {why_not}), or use it in '
@@ -207,19 +207,23 @@ def _was_chosen(context: Any) -> bool:
 
 
 def _tell_of_threads(names: list[str]) -> None:
+    here = threading.current_thread() is threading.main_thread()
+    change = "Start the threads after iter(loader), or pass" if here else "Pass"
     shown = ", ".join(repr(name) for name in sorted(names)[:5]) + (", ..." if names[5:] else "")
     _once(
         logging.WARNING,
         f"workers are forked while other threads run ({shown}): a lock that one of them holds at "
-        "that moment stays locked in the worker, which hangs if it needs it. Start the threads "
-        'after iter(loader), or pass multiprocessing_context="spawn"',
+        "that moment stays locked in the worker, which hangs if it needs it. "
+        f'{change} multiprocessing_context="spawn"',
+        of="threads",
     )
 
 
 _told: set[str] = set()
 
 
-def _once(level: int, text: str) -> None:
-    if text not in _told:
-        _told.add(text)
+def _once(level: int, text: str, of: str | None = None) -> None:
+    """Tells it, if nothing was told of this, or the same, before."""
+    if (of or text) not in _told:
+        _told.add(of or text)
         _log.log(level, "%s", text)

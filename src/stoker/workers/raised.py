@@ -69,15 +69,15 @@ class Raised(NamedTuple):
     def of(cls, error: BaseException, where: str) -> Raised:
         """Takes an exception to pieces. Never raises."""
         attributes, left = _attributes(error)
-        whole = _pickled(error)
+        whole, args = _pickled(error), _args_of(error)
         return cls(
             name=type(error).__name__,
             where=where,
             told=_told(error),
-            arguments=_shown(error.args),
+            arguments=_shown(args) if args is not None else "(can't be shown)",
             whole=whole,
             kind=_pickled(type(error)),
-            args=_pickled(error.args),
+            args=_pickled(args) if args is not None else None,
             attributes=attributes,
             left=left,
             parts=() if whole is not None else _parts(error, where),
@@ -245,6 +245,13 @@ def _told(error: BaseException) -> str:
         return text
     half = _LIMIT_BYTES // 2
     return f"{text[:half]}\n[{len(text) - 2 * half:,} characters left out]\n{text[-half:]}"
+
+
+def _args_of(error: BaseException) -> tuple[Any, ...] | None:
+    try:
+        return error.args
+    except BaseException:  # Its class may have a property of that name.
+        return None
 
 
 def _shown(args: tuple[Any, ...]) -> str:

@@ -21,7 +21,7 @@ def damage(*indices: int | str, places: int = 4) -> Damage:
 def losses(limit: float | None = None, length: int | None = None) -> Losses:
     made = Losses()
     made.limit, made.length = limit, length
-    made.begin_epoch()
+    made.begin_epoch(0)
     return made
 
 
@@ -40,7 +40,7 @@ def test_each_sample_is_listed_once_and_every_time_is_counted() -> None:
     made = losses()
     for _ in range(3):
         take(made, 5, 17, 18)
-        made.begin_epoch()
+        made.begin_epoch(0)
     assert (made.broken, made.skipped, made.skipped_batches) == (6, 6, 0)
     assert [(each.index, each.batch, each.epoch, each.times) for each in made.listed] == [
         (17, 5, 0, 3),
@@ -74,7 +74,7 @@ def test_every_epoch_begins_at_none() -> None:
     made = losses(2)
     for _ in range(5):
         take(made, 0, 1, 2)
-        made.begin_epoch()
+        made.begin_epoch(0)
     assert made.broken == 10
 
 
@@ -92,7 +92,7 @@ def test_a_share_of_an_unknown_number_is_of_those_asked_for_so_far() -> None:
         take(made, index, index)
     with pytest.raises(TooManyErrors, match="about 1,000 samples"):
         take(made, 10, 10)
-    made.begin_epoch()
+    made.begin_epoch(0)
     for index in range(10, 25):
         take(made, 400, index)
     with pytest.raises(TooManyErrors):
@@ -151,3 +151,21 @@ def test_what_is_reported_again_counts_once() -> None:
     reported.note(4, damage(1))
     reported.clear()
     assert not reported
+
+
+def test_an_epoch_that_nothing_came_of_ends_with_an_error_once() -> None:
+    made = losses()
+    take(made, 0, 0, 1, 2, 3, delivered=7)
+    made.begin_epoch(7)
+    take(made, 0, 0, 1, 2, 3, delivered=7)
+    take(made, 1, 4, 5, 6, 7, delivered=7)
+    with pytest.raises(TooManyErrors, match="not one sample of this epoch could be read; 8 were"):
+        made.end_epoch(7)
+    made.end_epoch(7)
+
+
+@pytest.mark.parametrize("limit", [None, 20])
+def test_an_epoch_that_something_came_of_or_that_may_be_lost_ends(limit: int | None) -> None:
+    made = losses(limit)
+    take(made, 0, 0, 1, 2, 3, delivered=0)
+    made.end_epoch(1 if limit is None else 0)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from stoker.feed.window import Window
@@ -332,6 +332,14 @@ anything = st.builds(
     most=st.integers(0, 20),
     counts=st.one_of(st.none(), st.sets(st.integers(0, 9), max_size=4)),
     seed=st.integers(0, 30),
+)
+@example(
+    own=0,
+    seen=[Window(0, 0, -1.0, 0.0, 0.0, 0.0, 10**12, 0.0, 0.0, None, 0.0, 0), None],
+    least=0,
+    most=0,
+    counts=None,
+    seed=0,
 )
 def test_whatever_is_seen_it_comes_to_an_end(
     own: int,
