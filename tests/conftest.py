@@ -103,6 +103,12 @@ _SLOW_FILES = {"test_order.py", "test_simulate_worlds.py"}
 _WAITING = {"cli", "examples", "watch"}
 # Neighbours would change what is measured, or how long an ending takes.
 _ALONE = {"cases", "faults", "reports"}
+# But these of them compare contents, and no time limit is near.
+_BESIDE = {
+    *("test_replaying.py", "test_replaying_auto.py", "test_repeating.py", "test_many_kills.py"),
+    *("test_broken_and_dying.py", "test_exceptions.py", "test_unsent_batches.py"),
+    *("test_forking.py", "test_logs_and_warnings.py"),
+}
 _ROOT = Path(__file__).parent
 
 
@@ -120,7 +126,8 @@ def _keep(part: str, config: pytest.Config, items: list[pytest.Item]) -> None:
     kept: dict[str, list[pytest.Item]] = {"waiting": [], "computing": [], "alone": []}
     for item in items:
         room = item.path.relative_to(_ROOT).parts[0]
-        waits, alone = room in _WAITING, room in _ALONE
+        waits = room in _WAITING
+        alone = room in _ALONE and item.path.name not in _BESIDE
         kept["waiting" if waits else "alone" if alone else "computing"].append(item)
     items[:] = kept.pop(part)
     config.hook.pytest_deselected(items=[item for left in kept.values() for item in left])
