@@ -130,3 +130,29 @@ def test_a_forked_copy_makes_large_batches_itself() -> None:
         assert _batches_in_a_copy(lambda: list(DataLoader(data, 4, num_workers=0))) == 0
     finally:
         torch.set_num_threads(before)
+
+
+def test_what_a_new_process_does_not_find_is_the_likely_cause(tmp_path: Path) -> None:
+    program = ended(
+        tmp_path,
+        """
+if __name__ == "__main__":
+    import stoker
+
+    class Local:
+        def __len__(self):
+            return 8
+
+        def __getitem__(self, index):
+            return index
+
+    made = stoker.DataLoader(
+        Local(), num_workers=1, max_restarts=0, multiprocessing_context="spawn"
+    )
+    list(made)
+""",
+    )
+    assert program.returncode == 1
+    assert "Can't get attribute 'Local'" in program.stderr
+    assert "while: starting\n" in program.stderr
+    assert 'was defined under `if __name__ == "__main__":`' in program.stderr

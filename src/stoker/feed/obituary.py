@@ -106,6 +106,12 @@ class Obituary:
             return self._killed
         if code == _BUS:
             return self._bus
+        if self.starting and code == 1:
+            return (
+                "an error while it started, which it has printed, such as something that a new "
+                'process does not find: it was defined under `if __name__ == "__main__":`; or '
+                "code that ends the process, in worker_init_fn, the data set or a library"
+            )
         places = "worker_init_fn, the data set" if self.starting else "the data set"
         return _LIKELY.get(code or 0, f"code that ends the process, in {places} or a library")
 
