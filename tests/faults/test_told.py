@@ -154,5 +154,5 @@ if __name__ == "__main__":
     )
     assert program.returncode == 1
     assert "Can't get attribute 'Local'" in program.stderr
-    assert "while: starting\n" in program.stderr
+    assert "while: starting" in program.stderr
     assert 'was defined under `if __name__ == "__main__":`' in program.stderr
