@@ -38,6 +38,7 @@ from stoker.watch.sites import Sites
 T_co = TypeVar("T_co", covariant=True)
 Torch: Any = torch.utils.data.DataLoader
 Stoker: Any = stoker.loader.DataLoader
+_TORCHS = inspect.signature(Torch.__init__)
 _KNOWN = frozenset(inspect.signature(Stoker.__init__).parameters)
 _CARE = "_stoker_care"
 _ONLY_WITH_WORKERS = ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout")
@@ -70,7 +71,7 @@ class DataLoader(stoker.loader.DataLoader[T_co]):
     """Takes the place of torch's class; see the module."""
 
     _stoker_care: _Care
-    _stoker_takes = inspect.signature(Torch.__init__)
+    _stoker_takes = _TORCHS
     _stoker_defaults: ClassVar[dict[str, Any]] = {"num_workers": 0, "persistent_workers": False}
     _stoker_reads_as_given = True
 
@@ -227,6 +228,9 @@ def _refusal(loader: Any, care: _Care) -> str:
     unknown = care.own.keys() - _KNOWN
     if unknown:
         return f"Stoker's loader does not know the argument {min(unknown)}"
+    idle = [name for name in _ONLY_WITH_WORKERS if care.own.get(name)]
+    if idle and care.own.get("num_workers", 0) == 0 and loader._stoker_takes is _TORCHS:
+        return f"{idle[0]} is for workers, and num_workers is 0"  # Stoker's would pass over it.
     before = dict(vars(loader))
     try:
         Stoker.__init__(loader, **_served_arguments(loader, care))
