@@ -105,9 +105,9 @@ _WAITING = {"cli", "examples", "watch"}
 _ALONE = {"cases", "faults", "reports"}
 # But these of them compare contents, and no time limit is near.
 _BESIDE = {
-    *("test_replaying.py", "test_replaying_auto.py", "test_repeating.py", "test_many_kills.py"),
-    *("test_broken_and_dying.py", "test_exceptions.py", "test_unsent_batches.py"),
-    *("test_forking.py", "test_logs_and_warnings.py"),
+    *("test_replaying.py", "test_replaying_auto.py", "test_repeating.py", "test_exceptions.py"),
+    *("test_broken_and_dying.py", "test_unsent_batches.py", "test_logs_and_warnings.py"),
+    "test_forking.py",
 }
 _ROOT = Path(__file__).parent
 
