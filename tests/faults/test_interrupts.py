@@ -301,7 +301,7 @@ def test_two():
 
 if __name__ == "__main__":
     code = pytest.main([__file__, "-q", "-p", "no:cacheprovider", "--tb=line"])
-    say(f"pytest {int(code)}")
+    print(f"pytest {int(code)}", flush=True)
 """
 
 
