@@ -399,23 +399,29 @@ def test_batches_can_be_pickled_and_copied() -> None:
     assert_same(copy.deepcopy(batch), batch)
 
 
-def test_threads_may_share_an_iterator_to_its_end() -> None:
-    """One of them finds the end while the others wait: that is the end for them as well."""
-    iterator = iter(loader(Tabled(80, int), "fork", 2, batch_size=2))
-    taken: list[int] = []
-    errors: list[Exception] = []
+def test_threads_may_share_an_iterator_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them finds the end while another waits: that is the end for both."""
+    iterator = iter(loader(Tabled(4, int), "fork", 1, batch_size=2))
+    pool, waiting, over = iterator._feed._pool, threading.Event(), threading.Event()
+    wait, found = pool.wait, []
+
+    def late(timeout_s: float | None) -> Any:
+        if threading.current_thread() is other:
+            waiting.set()
+            assert over.wait(60)
+        return wait(timeout_s)
 
     def take() -> None:
         try:
-            for batch in iterator:
-                taken.extend(batch.tolist())
+            found.append(next(iterator, "the end"))
         except Exception as error:
-            errors.append(error)
+            found.append(error)
 
-    threads = [threading.Thread(target=take) for _ in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
-    assert sorted(taken) == list(range(80))
+    monkeypatch.setattr(pool, "wait", late)
+    other = threading.Thread(target=take)
+    other.start()
+    assert waiting.wait(60)
+    assert [batch.tolist() for batch in iterator] == [[0, 1], [2, 3]]
+    over.set()
+    other.join()
+    assert found == ["the end"]

@@ -156,6 +156,13 @@ def test_what_torch_refuses_is_refused_in_its_words(told: Told, arguments: Any) 
     assert refusal(Loader) == refusal(TorchLoader)
 
 
+def test_a_chosen_number_of_none_is_handed_on_with_what_is_for_workers(told: Told) -> None:
+    loader = Loader(Numbers(), batch_size=4, num_workers=AutoWorkers(0), prefetch_factor=3)
+    batches(loader)
+    (line,) = told()
+    assert line.automatic
+
+
 def test_an_error_of_the_data_sets_stays_its_own(told: Told) -> None:
     class Broken(Numbers):
         def __getitem__(self, index: int) -> torch.Tensor:

@@ -229,7 +229,9 @@ def _refusal(loader: Any, care: _Care) -> str:
     if unknown:
         return f"Stoker's loader does not know the argument {min(unknown)}"
     idle = [name for name in _ONLY_WITH_WORKERS if care.own.get(name)]
-    if idle and care.own.get("num_workers", 0) == 0 and loader._stoker_takes is _TORCHS:
+    number = care.own.get("num_workers", 0)
+    given = number == 0 and not isinstance(number, AutoWorkers)  # One that was chosen may be 0.
+    if idle and given and loader._stoker_takes is _TORCHS:
         return f"{idle[0]} is for workers, and num_workers is 0"  # Stoker's would pass over it.
     before = dict(vars(loader))
     try:
