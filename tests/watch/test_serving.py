@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from torch.utils.data import DataLoader as TorchLoader
 from torch.utils.data import Dataset, IterableDataset
 
 from stoker.errors import TransportError
+from stoker.feed import iteration
 from stoker.loader import DataLoader as StokerLoader
 from stoker.options import AutoWorkers
+from stoker.transport.board import read_boards
 from stoker.watch import serving
 from stoker.watch.fallbacks import check_torch, taken_over
 from stoker.watch.parts import served_in
@@ -327,6 +330,24 @@ def test_a_loader_that_is_dropped_is_counted_until_its_iterator_ends(told: Told)
     assert counts == [1, 2, 3, 4, 5, 6]
     assert told()[0].batches == 6
     assert not serving._here.ledger._live
+
+
+def test_a_loader_that_is_gone_is_shown_to_nobody(
+    told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iteration, "_FIRST_TELL_S", 0.0)
+    shown = [_shown() for _ in Loader(Numbers(), batch_size=4)]
+    assert shown == [1] * 6
+    assert _shown() == 0
+    loader = Loader(Numbers(), batch_size=4)
+    batches(loader)
+    assert _shown() == 1
+    del loader
+    assert _shown() == 0
+
+
+def _shown() -> int:
+    return sum(board.pid == os.getpid() for board in read_boards(os.getpid()))
 
 
 def test_in_a_daemon_torchs_is_left(told: Told, monkeypatch: pytest.MonkeyPatch) -> None:

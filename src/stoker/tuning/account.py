@@ -234,6 +234,10 @@ class Account:
                 other._give_back()
         return now + TELL_EVERY_S
 
+    def hide(self) -> None:
+        """The outside is to see it no more. For finalizers too: it takes no lock."""
+        withdraw(self._key)
+
     def _give_back(self) -> None:
         """Drops batches that wait for a consumer who is elsewhere; they are made again."""
         feed = self._worker_feed()

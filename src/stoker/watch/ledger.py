@@ -45,6 +45,8 @@ class _Entry:
         key: Its line.
         asked: The program's own number of workers.
         look: Tells its numbers.
+        hide: Has them shown to nobody any more.
+        loader: The loader itself; None where it is gone.
         iterator: Its latest iterator, which may outlive it; None where there is none any more.
         begun: Whether there ever was one.
     """
@@ -52,6 +54,8 @@ class _Entry:
     key: Key
     asked: int
     look: Look
+    hide: Callable[[], None]
+    loader: Callable[[], object]
     iterator: Callable[[], object] = lambda: None
     begun: bool = False
 
@@ -83,11 +87,13 @@ class Ledger:
         self._at_end: Any = None
         self._past: dict[Key, Served] = {}
         self._live: dict[int, _Entry] = {}
-        self._gone: deque[int] = deque()  # a finalizer may run anywhere: it takes no lock
+        self._gone: deque[int] = deque()
         self._next = 0
         self._write_at = 0.0
 
-    def serves(self, loader: object, site: Site, asked: int, look: Look) -> int:
+    def serves(
+        self, loader: object, site: Site, asked: int, look: Look, hide: Callable[[], None]
+    ) -> int:
         """A loader was made.
 
         Args:
@@ -95,6 +101,7 @@ class Ledger:
             site: The line that made it.
             asked: The program's own number of workers.
             look: Tells its numbers; must not keep the loader alive.
+            hide: Called when the loader and its iterator are gone, which may be anywhere.
 
         Returns:
             What it is known by here.
@@ -102,8 +109,9 @@ class Ledger:
         with self._lock:
             number = self._next
             self._next += 1
-            self._live[number] = _Entry((site, ""), asked, look)
-        weakref.finalize(loader, self._gone.append, number).atexit = False
+            entry = _Entry((site, ""), asked, look, hide, weakref.ref(loader))
+            self._live[number] = entry
+        weakref.finalize(loader, self._left, number).atexit = False
         self.write_now_and_then()
         return number
 
@@ -112,7 +120,15 @@ class Ledger:
         entry = self._live.get(number)
         if entry is not None:
             entry.iterator, entry.begun = weakref.ref(iterator), True
+            weakref.finalize(iterator, self._left, number).atexit = False
         self.write_now_and_then()
+
+    def _left(self, number: int) -> None:
+        """A loader or its iterator is gone. This is a finalizer, so it takes no lock."""
+        entry = self._live.get(number)
+        if entry is not None and entry.loader() is None and entry.iterator() is None:
+            entry.hide()
+            self._gone.append(number)
 
     def falls_back(self, site: Site, asked: int, why: str, number: int | None = None) -> None:
         """A loader was left to PyTorch's own class; `number` where it was served until now."""
@@ -170,11 +186,8 @@ class Ledger:
         """Keep the numbers of loaders that are gone."""
         with self._lock:
             for number in [self._gone.popleft() for _ in range(len(self._gone))]:
-                entry = self._live.get(number)
-                if entry is not None and entry.iterator() is not None:
-                    self._gone.append(number)
-                elif entry is not None:
-                    del self._live[number]
+                entry = self._live.pop(number, None)
+                if entry is not None:
                     self._add(entry.key, entry.line())
 
     def _add(self, key: Key, line: Served) -> None:

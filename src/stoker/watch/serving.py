@@ -328,9 +328,11 @@ class _Here:
     def keep(self, loader: DataLoader[Any]) -> None:
         """A loader was made that Stoker serves."""
         care = loader._stoker_care
-        look = loader._account.statistics
+        account = loader._account
         care.pid = os.getpid()
-        care.number = self.ledger.serves(loader, care.site, care.asked, look)
+        care.number = self.ledger.serves(
+            loader, care.site, care.asked, account.statistics, account.hide
+        )
 
 
 _here = _Here()
