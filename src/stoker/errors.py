@@ -66,6 +66,7 @@ class WorkerDied(StokerError, RuntimeError):
         sample: The index of that sample; None when not known.
         peak_bytes: The most memory that the worker had at once; None when not known.
         stack: The Python stack of the worker, where a fatal signal ended it; else empty.
+        last_words: The end of what its Python code wrote to standard error; empty if nothing.
         oom_kills: Processes of the control group that were killed for lack of memory, before
             and after; None where the system does not tell.
         shared_free_bytes: What was free in /dev/shm afterwards; None when there is none.
@@ -79,6 +80,7 @@ class WorkerDied(StokerError, RuntimeError):
     sample: object = None
     peak_bytes: int | None = None
     stack: str = ""
+    last_words: str = ""
     oom_kills: tuple[int | None, int | None] = (None, None)
     shared_free_bytes: int | None = None
 

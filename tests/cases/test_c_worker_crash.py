@@ -71,6 +71,25 @@ def test_c021_c022_a_death_tells_how_and_where() -> None:
     assert caught.value.indices == [36, 37, 38, 39]
 
 
+class _SaysWhy(Plain):
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index == 37:
+            for line in range(1000):
+                print("line", line, file=sys.stderr)
+            print("licence server not reached", file=sys.stderr)
+            os._exit(1)
+        return super().__getitem__(index)
+
+
+def test_c022_a_death_tells_what_the_worker_wrote_last(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(WorkerDied, match="the last it wrote:") as caught:
+        list(loader(_SaysWhy(100), "fork", batch_size=4, max_restarts=0))
+    assert str(caught.value).endswith("\n    licence server not reached")
+    assert caught.value.last_words.splitlines()[-2:] == ["line 999", "licence server not reached"]
+    assert len(caught.value.last_words) <= 2048
+    assert "line 0\n" in capfd.readouterr().err
+
+
 SMALL = """
 import shutil, warnings, torch, stoker
 

@@ -184,6 +184,9 @@ class Obituary:
         stack = self.death.stack.splitlines()
         if stack:
             more += ["  its Python stack:", *(f"    {line}" for line in stack[:_SHOWN_LINES])]
+        words = self.death.last_words.splitlines()
+        if words:
+            more += ["  the last it wrote:", *(f"    {line}" for line in words[-_SHOWN_LINES:])]
         error.args = ("\n".join([str(error), *more]),)
         self._tell(error)
         return error
@@ -192,6 +195,7 @@ class Obituary:
         death, task = self.death, self.task
         error.pid, error.exitcode = death.pid, death.exitcode
         error.peak_bytes, error.stack = death.peak_bytes, death.stack
+        error.last_words = death.last_words
         error.oom_kills = (self.before.group_kills, self.after.group_kills)
         error.shared_free_bytes = self.after.shared_free_bytes
         error.position, error.sample = self.position, self.sample

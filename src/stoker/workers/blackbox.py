@@ -2,7 +2,8 @@
 
 The main process makes a box for each worker and the worker writes into it: the Python stack of
 all its threads when a fatal signal ends it, or when it is asked to while it is stuck; and, where
-it was told to be careful, which sample it is about to read. A box is a file without a name (a
+it was told to be careful, which sample it is about to read; and the end of what Python code has
+written to its standard error. A box is a file without a name (a
 memfd on Linux), so that what was written stays when the worker is gone, and nothing stays when
 the main process is.
 
@@ -15,7 +16,7 @@ Guarantees
 
 The file::
 
-    answers by | asked | batch + 1 | position | text ...
+    answers by | asked | batch + 1 | position | length | what it wrote last | stack ...
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ import time
 from multiprocessing import reduction
 from typing import Any
 
-_HEADER = struct.Struct("=4q")
+_HEADER = struct.Struct("=5q")
 _FIELD_BYTES = 8
-_ANSWERS_BY, _ASKED, _NOTED = 0, 1, 2
+_ANSWERS_BY, _ASKED, _NOTED, _LENGTH = 0, 1, 2, 4
+_LAST_WORDS_BYTES = 2048
+_STACK_AT = _HEADER.size + _LAST_WORDS_BYTES
 _NOT_YET, _BY_SIGNAL, _BY_THREAD = 0, 1, 2
 
 _LONGEST_TEXT_BYTES = 256 * 1024
@@ -63,8 +66,11 @@ class BlackBox:
         self._length_bytes = 0
         with contextlib.suppress(OSError):
             self._descriptor, self._path = _new_file()
-            os.ftruncate(self._descriptor, _HEADER.size)
-            os.lseek(self._descriptor, _HEADER.size, os.SEEK_SET)
+            self._drop_stack()
+
+    def _drop_stack(self) -> None:
+        os.ftruncate(self._descriptor, _STACK_AT)
+        os.lseek(self._descriptor, _STACK_AT, os.SEEK_SET)
 
     def __reduce__(self) -> tuple[object, ...]:
         if self._descriptor < 0 or self._path is not None:
@@ -77,8 +83,15 @@ class BlackBox:
         """What the worker has written so far; empty when nothing. Does not block."""
         if self._descriptor < 0:
             return ""
-        data = _read_at(self._descriptor, _HEADER.size, _LONGEST_TEXT_BYTES)
+        data = _read_at(self._descriptor, _STACK_AT, _LONGEST_TEXT_BYTES)
         return data.strip(b"\0").decode(errors="replace").strip()
+
+    def last_words(self) -> str:
+        """The end of what the worker's Python code wrote to its standard error; "" if nothing."""
+        if self._descriptor < 0:
+            return ""
+        data = _read_at(self._descriptor, _HEADER.size, self._field(_LENGTH))
+        return data.decode(errors="replace").strip("\0\n")
 
     def ask(self, pid: int, within_s: float) -> str:
         """The present Python stack of all threads of a living worker.
@@ -107,8 +120,7 @@ class BlackBox:
                 return True
             assert ASKING_SIGNAL is not None
             # The position is shared with the worker: it writes from here.
-            os.ftruncate(self._descriptor, _HEADER.size)
-            os.lseek(self._descriptor, _HEADER.size, os.SEEK_SET)
+            self._drop_stack()
             os.kill(pid, ASKING_SIGNAL)
         except OSError:  # It is dead.
             return False
@@ -119,7 +131,7 @@ class BlackBox:
         deadline = time.monotonic() + within_s
         written_bytes, since = 0, time.monotonic()
         while (now := time.monotonic()) < deadline:
-            size_bytes = os.fstat(self._descriptor).st_size - _HEADER.size
+            size_bytes = os.fstat(self._descriptor).st_size - _STACK_AT
             if size_bytes != written_bytes:
                 written_bytes, since = size_bytes, now
             elif written_bytes and now - since >= _QUIET_S and not self._field(_ASKED):
@@ -168,6 +180,13 @@ class BlackBox:
                 self._descriptor, _FIELD_BYTES * _NOTED, struct.pack("=2q", number + 1, position)
             )
 
+    def keep(self, text: str) -> None:
+        """In the worker: this is the end of what it has written. Takes about two microseconds."""
+        data = text.encode(errors="replace")[-_LAST_WORDS_BYTES:]
+        if self._descriptor >= 0:
+            _write_at(self._descriptor, _HEADER.size, data)
+            self._set(_LENGTH, len(data))
+
     def _answer_by_signal(self, number: int) -> None:
         faulthandler.register(number, self._descriptor)
         if hasattr(signal, "pthread_sigmask"):
@@ -182,8 +201,7 @@ class BlackBox:
         while True:
             time.sleep(_THREAD_LOOKS_S)
             if self._field(_ASKED):
-                os.ftruncate(self._descriptor, _HEADER.size)
-                os.lseek(self._descriptor, _HEADER.size, os.SEEK_SET)
+                self._drop_stack()
                 faulthandler.dump_traceback(self._descriptor)
                 self._set(_ASKED, 0)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import weakref
 from multiprocessing import process as multiprocessing_process
 from multiprocessing.connection import wait
 from typing import Any, NamedTuple
@@ -31,6 +32,7 @@ class Died(NamedTuple):
         why: Why it was ended, where that was done here; else empty.
         could_note: Whether it had something to note in.
         asked: Whether somebody wanted it ended.
+        last_words: The end of what its Python code wrote to standard error; empty if nothing.
     """
 
     pid: int | None
@@ -41,37 +43,33 @@ class Died(NamedTuple):
     why: str = ""
     could_note: bool = False
     asked: bool = False
+    last_words: str = ""
 
 
-def died_as(process: Any, box: BlackBox, known_bytes: int | None, why: str, *, asked: bool) -> Died:
+def died_as(process: Any, box: BlackBox, why: str, *, asked: bool) -> Died:
     """What a worker that has ended has left."""
     return Died(
         process.pid,
         process.exitcode,
-        known_bytes,
+        peak_bytes(process),
         box.stack(),
         box.noted(),
         why,
         could_note=box.is_there,
         asked=asked,
+        last_words=box.last_words(),
     )
 
 
-def await_end(process: Any, within_s: float) -> tuple[bool, int | None]:
-    """Waits for a process to end.
-
-    Returns:
-        Whether it has, and the most memory that it had at once in bytes, where that is known.
-    """
+def await_end(process: Any, within_s: float) -> bool:
+    """Waits for a process to end, and tells whether it has."""
     deadline = time.monotonic() + within_s
-    peak: int | None = None
     while True:
-        peak = peak or peak_bytes(process)
         if has_ended(process):
-            return True, peak
+            return True
         left_s = deadline - time.monotonic()
         if left_s <= 0:
-            return False, None
+            return False
         # What the process has started may hold its sentinel open.
         if wait([process.sentinel], min(left_s, _LOOK_S)):
             time.sleep(_LOOK_S / 10)
@@ -95,21 +93,38 @@ def has_ended(process: Any) -> bool:
     return False
 
 
-def peak_bytes(process: Any) -> int | None:
-    """The most memory that a process had which has just ended; asked before anybody waits for it.
+def keep_peak(process: Any) -> None:
+    """Whoever takes the status of a process from now on has `peak_bytes` kept.
 
-    Multiprocessing's own wait would drop what the system tells of it.
+    Multiprocessing's own wait would drop what the system tells of it, and may come from anywhere:
+    it asks after all of a program's processes whenever one is started.
     """
     popen: Any = getattr(process, "_popen", None)
-    if not hasattr(os, "wait4") or getattr(popen, "returncode", 0) is not None:
-        return None
-    if type(popen).__name__ != "Popen" or "forkserver" in type(popen).__module__:
-        return None  # It is no child of ours.
-    try:
-        pid, status, usage = os.wait4(popen.pid, os.WNOHANG)
-    except OSError:
-        return None
-    if pid != popen.pid:
-        return None
-    popen.returncode = os.waitstatus_to_exitcode(status)
-    return int(usage.ru_maxrss * (1 if sys.platform == "darwin" else _KIB))
+    if not hasattr(os, "wait4") or "forkserver" in type(popen).__module__:
+        return  # It is no child of ours.
+    held = weakref.ref(popen)
+
+    def poll(flag: int = os.WNOHANG) -> int | None:
+        popen = held()
+        return None if popen is None else _poll(popen, flag)
+
+    popen.poll = poll
+
+
+def _poll(popen: Any, flag: int) -> int | None:
+    if popen.returncode is None:
+        try:
+            pid, status, usage = os.wait4(popen.pid, flag)
+        except OSError:  # Somebody else has taken its status.
+            return None
+        if pid == popen.pid:
+            popen.peak_bytes = int(usage.ru_maxrss * (1 if sys.platform == "darwin" else _KIB))
+            popen.returncode = os.waitstatus_to_exitcode(status)
+    code: int | None = popen.returncode
+    return code
+
+
+def peak_bytes(process: Any) -> int | None:
+    """The most memory that a process had which has ended; None where that is not known."""
+    peak: int | None = getattr(getattr(process, "_popen", None), "peak_bytes", None)
+    return peak

@@ -42,6 +42,7 @@ from stoker.workers.clocks import cpu_wait_s
 from stoker.workers.collating import Stacking, install
 from stoker.workers.digest import RunningDigest
 from stoker.workers.etiquette import settle
+from stoker.workers.last_words import keep_last_words
 from stoker.workers.likeness import likeness
 from stoker.workers.making import AT_NO_SAMPLE, Draws, Ended, IterableMaker, MapMaker
 from stoker.workers.messages import (
@@ -137,6 +138,7 @@ def run(
     for other in inherited:
         other.close()
     box.install()
+    keep_last_words(box)
     try:
         _Worker(job, worker, connection, first, box).serve()
     except (EOFError, BrokenPipeError, ConnectionResetError):

@@ -43,7 +43,6 @@ class Member:
         begin: What it is told of the epoch before the next message; empty when it knows.
         leaving: Whether it was told to end.
         answer_bytes: How long its last answer was.
-        peak_bytes: The most memory that it had at once, when it has ended and that is known.
     """
 
     process: Any
@@ -55,7 +54,6 @@ class Member:
     begin: bytes = b""
     leaving: bool = False
     answer_bytes: int = 1
-    peak_bytes: int | None = None
 
     def post(self, message: Unread) -> None:
         """Sends a message, now or when it has read what it was sent before."""

@@ -40,7 +40,7 @@ from stoker.order.epoch import Task
 from stoker.transport.arena import LentSlots, Shipment
 from stoker.transport.pipes import bound_waiting, never_wait
 from stoker.workers.blackbox import BlackBox
-from stoker.workers.death import Died, await_end, died_as, has_ended, peak_bytes
+from stoker.workers.death import Died, await_end, died_as, has_ended, keep_peak
 from stoker.workers.etiquette import look_around
 from stoker.workers.forking import safe_context
 from stoker.workers.job import Job, run
@@ -175,8 +175,6 @@ class ProcessPool:
         )
         if self._context.get_start_method() == "fork":
             look_around()
-        for member in self._members.values():  # Starting a process takes the status of the dead.
-            member.peak_bytes = member.peak_bytes or peak_bytes(member.process)
         for number in numbers:
             try:
                 self._start(job, number, first)
@@ -222,6 +220,7 @@ class ProcessPool:
 
     def _enlist(self, worker: int, started: Any, ours: Connection, box: BlackBox) -> None:
         """From now on, `close` ends it, and `wait` tells of it."""
+        keep_peak(started)
         self.processes.append(started)
         self._connections.append(ours)
         self.boxes[worker] = box
@@ -382,8 +381,9 @@ class ProcessPool:
             except (EOFError, OSError):
                 # What follows, if anything, may be the rest of a message.
                 return self._ended(worker, member, [])
-        ended, peak = await_end(member.process, 0)
-        return self._ended(worker, member, self._last_words(worker, member), peak) if ended else []
+        if not await_end(member.process, 0):
+            return []
+        return self._ended(worker, member, self._last_words(worker, member))
 
     def _last_words(self, worker: int, member: Member) -> list[tuple[int, Any]]:
         """What a dead worker had sent, up to where it was cut short."""
@@ -395,28 +395,21 @@ class ProcessPool:
         return events
 
     def _ended(
-        self,
-        worker: int,
-        member: Member,
-        events: list[tuple[int, Any]],
-        peak: int | None = None,
-        why: str = "",
+        self, worker: int, member: Member, events: list[tuple[int, Any]], why: str = ""
     ) -> list[tuple[int, Any]]:
         """Adds the death of a worker that is of no use any more; kills it if it still lives."""
         asked = bool(why)
-        ended, seen = await_end(member.process, _LIVENESS_CHECK_S)
-        if not ended:
+        if not await_end(member.process, _LIVENESS_CHECK_S):
             member.process.kill()
-            why, (_, seen) = _NO_ANSWERS, await_end(member.process, _LIVENESS_CHECK_S)
+            why = _NO_ANSWERS
+            await_end(member.process, _LIVENESS_CHECK_S)
         self._waiter.remove(member.connection)
         self._waiter.remove(member.process.sentinel)
         if member.leaving:
             self._reap(worker)
             return events
-        known = peak or seen or member.peak_bytes
-        died = died_as(member.process, self.boxes[worker], known, why, asked=asked)
-        self.deaths[worker] = died
-        return [*events, (worker, died)]
+        self.deaths[worker] = died_as(member.process, self.boxes[worker], why, asked=asked)
+        return [*events, (worker, self.deaths[worker])]
 
     def kill(self, worker: int, why: str) -> list[tuple[int, Any]]:
         """Ends a worker at once; takes half a second at most.
@@ -432,8 +425,8 @@ class ProcessPool:
             return []
         member = self._members[worker]
         member.process.kill()
-        peak = await_end(member.process, _LIVENESS_CHECK_S)[1]
-        return self._ended(worker, member, self._last_words(worker, member), peak, why)
+        await_end(member.process, _LIVENESS_CHECK_S)
+        return self._ended(worker, member, self._last_words(worker, member), why)
 
     def bury(self, worker: int) -> None:
         """Forgets a worker that has died, as if it had never been.
@@ -473,7 +466,7 @@ class ProcessPool:
             try:
                 member.slots.attach(shipment.new, member.connection)
             except TransportError:
-                if await_end(member.process, _LIVENESS_CHECK_S)[0]:
+                if await_end(member.process, _LIVENESS_CHECK_S):
                     raise EOFError from None  # It died between the message and its descriptor.
                 raise
             size_bytes = shipment.new.size_bytes

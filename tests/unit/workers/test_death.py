@@ -6,12 +6,13 @@ import multiprocessing
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import wait
 from typing import Any
 
 import pytest
 
-from stoker.workers.death import await_end, has_ended, peak_bytes
+from stoker.workers.death import await_end, has_ended, keep_peak, peak_bytes
 
 FORK = multiprocessing.get_context("fork")
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="fork and signals")
@@ -21,6 +22,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="fork and signals")
 def process() -> Iterator[Any]:
     started = FORK.Process(target=time.sleep, args=(60,), daemon=True)
     started.start()
+    keep_peak(started)
     yield started
     started.kill()
     started.join()
@@ -29,24 +31,42 @@ def process() -> Iterator[Any]:
 
 def test_one_that_lives_has_not_ended(process: Any) -> None:
     assert not has_ended(process)
-    assert await_end(process, 0.02) == (False, None)
+    assert not await_end(process, 0.02)
+    assert peak_bytes(process) is None
 
 
-def test_its_memory_is_known_to_who_asks_first(process: Any) -> None:
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda process: await_end(process, 10),
+        lambda process: process.join(),
+        lambda process: [process.is_alive() for _ in iter(process.is_alive, False)],
+    ],
+    ids=["await_end", "join", "is_alive"],
+)
+def test_its_memory_is_known_whoever_asks_first(process: Any, ask: Callable[[Any], Any]) -> None:
     process.kill()
-    ended, peak = await_end(process, 10)
-    assert ended
-    assert peak is not None
-    assert 1 << 20 < peak < 64 << 30
+    ask(process)
+    for _ in range(2):
+        peak = peak_bytes(process)
+        assert peak is not None
+        assert 1 << 20 < peak < 64 << 30
     assert process.exitcode == -signal.SIGKILL
-    assert peak_bytes(process) is None  # Asked a second time.
+
+
+def test_its_memory_is_known_where_another_is_started_first(process: Any) -> None:
+    process.kill()
+    wait([process.sentinel], 10)
+    multiprocessing.active_children()  # As the start of any process does.
+    assert peak_bytes(process) is not None
 
 
 def test_one_that_somebody_else_has_waited_for_has_ended(process: Any) -> None:
     process.kill()
     os.waitpid(process.pid, 0)
     assert has_ended(process)
-    assert await_end(process, 10) == (True, None)
+    assert await_end(process, 10)
+    assert peak_bytes(process) is None
     process._popen.returncode = -signal.SIGKILL  # for the fixture
 
 
@@ -57,7 +77,7 @@ def test_one_whose_sentinel_is_held_open_has_ended() -> None:
     started.start()
     child = told.get()
     began = time.monotonic()
-    assert await_end(started, 10)[0]
+    assert await_end(started, 10)
     assert time.monotonic() - began < 5
     os.kill(child, signal.SIGKILL)
     started.join()
