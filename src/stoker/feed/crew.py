@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from stoker.feed.dispatch import Dispatcher
+from stoker.feed.growing import Growing
 from stoker.feed.meter import Meter
 from stoker.feed.pinning import Pinner
 from stoker.workers.death import Died
@@ -198,6 +199,11 @@ class Crew:
         self.failed_start = death
         self.pool.bury(worker)
         del self.men[worker]
+
+    @property
+    def growing(self) -> Growing:
+        """What workers have told of their memory."""
+        return self._meter.growing
 
     @property
     def staying(self) -> int:

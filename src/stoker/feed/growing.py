@@ -49,8 +49,13 @@ class Growing:
     def __init__(self) -> None:
         self.histories: dict[int, History] = {}
         self.peak_bytes = 0
-        self.heard: Callable[[], None] | None = None
+        self.heard: Callable[[], object] | None = None
         self.likely: tuple[str, str] = ("", "")
+
+    def of(self, worker: int, pid: int | None) -> History | None:
+        """What a worker has told; None: nothing."""
+        history = self.histories.get(worker)
+        return history if history is not None and history.looks[-1].pid == pid else None
 
     def take(self, worker: int, look: Look, present: Collection[int]) -> None:
         """A worker has told.

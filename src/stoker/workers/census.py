@@ -193,7 +193,7 @@ def _of_class(path: str, cls: type) -> Iterator[tuple[str, Any]]:
 
 def _is_container(thing: Any) -> bool:
     if isinstance(thing, np.ndarray):
-        return thing.dtype == object
+        return bool(thing.dtype == object)
     return isinstance(thing, (*_CONTAINERS, _Lru))
 
 

@@ -49,7 +49,7 @@ class GrowthWatch:
         self._interval_s = _FIRST_S
         self._look_at = 0.0
         self._first: Census | None = None
-        self._private = 0
+        self._private = self._private_first = 0
         self._taken: tuple[int, int] | None = None
 
     def made(self) -> None:
@@ -88,6 +88,7 @@ class GrowthWatch:
             self._say(memory.private_bytes.source)
 
     def _say(self, source: str) -> None:
+        self._private_first = self._private_first or self._private
         look = Look(
             os.getpid(),
             self._batches,
@@ -111,9 +112,19 @@ class GrowthWatch:
             suspect = suspected(was, holding, forked=self._forked)
             if suspect is not None:
                 found.append(suspect)
-        # What has grown is surer than what could be copied.
-        found.sort(key=lambda each: (each.has_grown, each.size_bytes), reverse=True)
-        return tuple(found[:_TOLD_SUSPECTS])
+        return ranked(found, self._private - self._private_first)
+
+
+def ranked(suspects: list[Suspect], grown_bytes: int) -> tuple[Suspect, ...]:
+    """The likeliest first: those that explain most of the growth; of these, what has grown itself.
+
+    Args:
+        suspects: What may be to blame.
+        grown_bytes: How much private memory has grown.
+    """
+    most = max(grown_bytes, 0)
+    suspects.sort(key=lambda each: (min(each.size_bytes, most), each.has_grown), reverse=True)
+    return tuple(suspects[:_TOLD_SUSPECTS])
 
 
 def suspected(before: Holding | None, now: Holding, *, forked: bool) -> Suspect | None:

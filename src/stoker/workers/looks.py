@@ -12,7 +12,7 @@ class Suspect(NamedTuple):
         path: How to get to it, as ``dataset.samples``.
         kind: The name of its type.
         of: The name of the type of most of its elements; empty where it has none.
-        count: Its elements.
+        elements: How many it has.
         before: How many it had at the first look.
         size_bytes: Where it has grown, by how much, about; else of its Python objects, about.
         has_grown: Whether it has grown in the worker; else it is there to be copied.
@@ -21,7 +21,7 @@ class Suspect(NamedTuple):
     path: str
     kind: str
     of: str
-    count: int
+    elements: int
     before: int
     size_bytes: int
     has_grown: bool
