@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from stoker.host.memory import MemoryFacts
 from stoker.tuning import memory_watch
 from stoker.tuning.growth import WorkerMemory
 from stoker.workers import growth
-from tests.contract.methods import loader
+from tests.contract.methods import Tabled, loader
 
 MIB = 1 << 20
 RECORDS = 300_000
@@ -140,7 +141,7 @@ def test_c061_a_cache_of_each_worker_is_named(
     told = read(loader(dataset, "fork", batch_size=20))
     assert told.grown_bytes > 150 * MIB
     assert told.growth_likely.startswith(
-        "dataset.cache (list): its 400 elements have grown by about "
+        "dataset.cache (list): its 400 elements have grown, by about "
         if places
         else "dataset.cache (dict): it has grown from 20 to "
     )
@@ -161,10 +162,9 @@ def test_c061_a_cache_in_a_fresh_worker_is_named() -> None:
 
 def test_c026_growth_is_told_before_memory_is_used_up(caplog: pytest.LogCaptureFixture) -> None:
     """While it would come to more than there is only by the end of the epoch."""
-    for number, _ in enumerate(loader(Caching(4000, places=False), "fork", batch_size=20)):
-        if warnings_of(caplog):
-            break
-    assert 0 < number < 199
+    batches = loader(Caching(4000, places=False), "fork", batch_size=20)
+    before = sum(1 for _ in takewhile(lambda _: not warnings_of(caplog), batches))
+    assert before < 199
     [text] = warnings_of(caplog)
     assert "at that rate this epoch adds " in text
 
@@ -179,8 +179,6 @@ def test_buffers_that_workers_fill_once_are_not_told(caplog: pytest.LogCaptureFi
         if index == 20:
             held.append(bytearray(96 * MIB))
         return index
-
-    from tests.contract.methods import Tabled
 
     held: list[Any] = []
     told = read(loader(Tabled(400, sample), "fork", 1, batch_size=10))

@@ -170,7 +170,7 @@ class Obituary:
             lines.append(f"the worker had {in_words(self.death.peak_bytes)} of memory at its peak")
         if self.history is not None and self.history.looks:
             own, grown = self.history.looks[-1].private_bytes, self.history.grown_bytes
-            since = f", {in_words(grown)} more than after its first batch" if grown > 0 else ""
+            since = f", {in_words(grown)} more than when it was ready" if grown > 0 else ""
             lines.append(f"it had {in_words(own)} of that for itself when it last looked{since}")
         for where, was, now in (
             ("its control group", self.before.group_kills, self.after.group_kills),

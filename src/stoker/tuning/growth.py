@@ -1,14 +1,16 @@
 """Whether the memory of workers grows, what it would come to, and when that is worth a word. Pure.
 
 A worker is taken to grow on if over the later half of its batches it has grown at least half as
-fast as over all of them; what fills its buffers and comes to rest does not. It is told if the
-growth so far is a good part of the memory there was, or will be before the epoch is over.
+fast as over all of them, and not by one leap; what fills its buffers and comes to rest does not.
+It is told if the growth so far is a good part of the memory there was, or will be before the epoch
+is over.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from stoker.errors import StokerError
 from stoker.feed.growing import History
@@ -20,7 +22,8 @@ _NOISE_BYTES = 8 << 20
 LEAST_BYTES = 64 << 20
 _SHARE_GROWING, _SHARE_AT_REST, _SHARE_FORETOLD = 0.1, 0.25, 0.5
 _AS_FAST = 0.5
-_LEAST_LOOKS = 3
+_LEAST_LOOKS = 4
+_LEAP = 0.8
 _COPIES_COST = 1.25  # Pages have other objects on them too.
 _FILES_SHARE = 0.5
 _LEAST_FILES = 64
@@ -36,7 +39,8 @@ class WorkerMemory:
     Attributes:
         workers: How many they are.
         private_bytes: Private memory when each last looked, in bytes.
-        start_bytes: Likewise after each one's first batch.
+        start_bytes: Likewise when each was ready for its first batch; of one that was started
+            afresh, after that batch.
         peak_bytes: The most private memory of all workers at once that was seen, in bytes.
         grown_bytes: What those that have grown have grown by, in bytes.
         per_batch_bytes: Growth for each batch made, of late, in bytes; 0.0 where it has come to
@@ -44,7 +48,7 @@ class WorkerMemory:
         growing: Whether it grows on; None as long as that is not known.
         to_come_bytes: What it would still grow by in this epoch, in bytes; 0 at rest.
         open_files: Descriptors that they have open; None where the system does not tell.
-        open_files_grown: How many more that is than after each one's first batch; likewise.
+        open_files_grown: How many more that is than when each had made its first batch; likewise.
         source: What says so.
         growth_likely: Where there is growth, what it likely comes from; else empty.
         growth_change: What changes that.
@@ -123,7 +127,8 @@ def _trend(looks: Sequence[Look]) -> _Trend:
     half = min(looks[1:-1], key=lambda look: abs(look.batches - middle))
     later = last.batches - half.batches
     rate = (last.private_bytes - half.private_bytes) / later if later else 0.0
-    growing = rate >= _AS_FAST * grown / batches
+    leap = max(b.private_bytes - a.private_bytes for a, b in pairwise(looks))
+    growing = rate >= _AS_FAST * grown / batches and leap <= _LEAP * grown
     return _Trend(growing, rate if growing else 0.0)
 
 
@@ -244,7 +249,7 @@ def warning(told: WorkerMemory, available_bytes: int, available_source: str) -> 
     """What is logged of growth that is substantial, in four parts."""
     what = (
         f"the private memory of {workers(told.workers)} has grown by {in_words(told.grown_bytes)} "
-        f"since {'its' if told.workers == 1 else 'their'} first batches, to "
+        f"since they were ready, to "
         f"{in_words(told.private_bytes)}; {in_words(available_bytes)} are left ({available_source})"
     )
     doing = "making batches"

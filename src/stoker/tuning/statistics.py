@@ -88,7 +88,7 @@ class Statistics:
         skipped_batches: Batches that nothing was left of, so that they were not handed out.
         errors: The samples that could not be read, each once, those met first; at most 1,000.
         worker_memory: What workers have told of their private memory, in bytes, and its growth;
-            None where none has. They look after their first batch, 0.25 s later, and then ever
+            None where none has. They look at their first batch, 0.25 s later, and then ever
             more seldom.
     """
 
@@ -267,7 +267,7 @@ def _worker_memory(told: WorkerMemory | None) -> Rows:
         return []
     lines = [
         f"{memory(told.private_bytes)} of {count_of(told.workers, 'worker')} "
-        f"({memory(told.start_bytes)} after their first batches; at most "
+        f"({memory(told.start_bytes)} when they were ready; at most "
         f"{memory(told.peak_bytes)} so far)"
     ]
     if told.growing:

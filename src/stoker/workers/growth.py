@@ -3,8 +3,8 @@
 Its own, since that is allowed on every system, and takes time from no training step. Between looks
 it costs a batch one reading of the clock. A look goes through all its pages only where it can have
 got more of them, and the time to the next is a hundred times as long as that took, at first, and
-a thousand times in the end. The first look is after the first batch: what it takes to make batches
-at all is there by then.
+a thousand times in the end. A forked worker begins with what it has when it is ready for its first
+batch, one that was started afresh with what it has after it: imports are no growth.
 
 The looks::
 
@@ -24,7 +24,7 @@ from stoker.workers.looks import Look, Suspect
 
 _FIRST_S, _LONGEST_S = 0.25, 30.0
 _COST_AT_FIRST, _COST_IN_THE_END = 100, 1000
-_NO_NEWS_BYTES = 4 << 20
+_NO_NEWS_BYTES, _MUCH_BYTES = 4 << 20, 64 << 20
 _LEAST_BYTES = 1 << 20
 _LEAST_ENTRIES = 16
 _TOLD_SUSPECTS = 3
@@ -49,8 +49,9 @@ class GrowthWatch:
         self._interval_s = _FIRST_S
         self._look_at = 0.0
         self._first: Census | None = None
-        self._private = self._private_first = 0
-        self._taken: tuple[int, int] | None = None
+        # A copy has nothing for itself that it was not given page by page.
+        self._taken = taken_bytes() if forked else None
+        self._private = self._private_first = self._taken[0] if self._taken else 0
 
     def made(self) -> None:
         """A batch has been made, and sent."""
@@ -72,26 +73,30 @@ class GrowthWatch:
         taken = taken_bytes()
         if self._first is None:
             self._first = census(self._roots)
-            if self._forked and taken is not None:
-                # A copy has nothing for itself that it was not given page by page.
-                self._taken, self._private = taken, taken[0]
-                self._say("pages that it was given")
-                return
-        elif self._taken is not None and taken is not None:
-            more = max(now - before for now, before in zip(taken, self._taken, strict=True))
-            if more < _NO_NEWS_BYTES and self._batches > 1:
-                self._say("")
-                return
+            if self._taken is not None:
+                self._say("pages that it was given", batches=0)
+                if not self._has_taken(taken, _MUCH_BYTES):
+                    return
+        elif not self._has_taken(taken, _NO_NEWS_BYTES):
+            self._say("")
+            return
         memory = process_memory(os.getpid())
         if memory is not None:
             self._taken, self._private = taken, memory.private_bytes.value
             self._say(memory.private_bytes.source)
 
-    def _say(self, source: str) -> None:
+    def _has_taken(self, taken: tuple[int, int] | None, least_bytes: int) -> bool:
+        """Whether there may be so much more private memory than at the last look at all pages."""
+        if taken is None or self._taken is None:
+            return True
+        pairs = zip(taken, self._taken, strict=True)
+        return max(now - before for now, before in pairs) >= least_bytes
+
+    def _say(self, source: str, batches: int | None = None) -> None:
         self._private_first = self._private_first or self._private
         look = Look(
             os.getpid(),
-            self._batches,
+            self._batches if batches is None else batches,
             self._private,
             source,
             open_files(),

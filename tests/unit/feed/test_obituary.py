@@ -180,8 +180,8 @@ def test_growth_that_was_known_is_the_likely_cause_of_a_lack_of_memory() -> None
     assert error.change == "stoker.packed(...) around it"
     assert (
         "the worker had 4 GiB of memory at its peak\n"
-        "  it had 3 GiB of that for itself when it last looked, 2 GiB more than after its first "
-        "batch\n"
+        "  it had 3 GiB of that for itself when it last looked, 2 GiB more than when it was "
+        "ready\n"
     ) in str(error)
     # Killed by somebody: what memory did is beside the point.
     assert "dataset.samples" not in told(died, growth=growth).error().likely

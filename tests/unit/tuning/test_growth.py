@@ -58,7 +58,8 @@ def levelling(most: float, after: float) -> Callable[[int], float]:
         (levelling(500 * MIB, 20), False),
         (levelling(500 * MIB, 200), False),
         (levelling(500 * MIB, 5000), True),
-        (lambda n: (20 + 300 * (n > 5)) * MIB, False),  # What it takes to make batches at all.
+        (lambda n: (20 + 300 * (n > 5)) * MIB, False),
+        (lambda n: (20 + 300 * (n > 1000)) * MIB, False),  # What it takes to make batches at all.
         (lambda n: (20 + 3 * (n % 3)) * MIB, False),  # It comes and goes.
         (lambda n: 20 * MIB + n**1.5 * MIB / 10, True),
     ],
@@ -158,8 +159,8 @@ def test_the_words_have_four_parts_and_name_the_attribute() -> None:
     assert told is not None
     lines = warning(told, GIB, "memory available on the machine").splitlines()
     assert lines == [
-        "the private memory of 2 workers has grown by 2.48 GiB since their first batches, to "
-        "2.52 GiB; 1 GiB are left (memory available on the machine)",
+        "the private memory of 2 workers has grown by 2.48 GiB since they were ready, to 2.52 GiB; "
+        "1 GiB are left (memory available on the machine)",
         "  while: making batches, each of which adds 1 MiB; at that rate this epoch adds "
         "100 MiB more",
         "  likely cause: dataset.cache (dict): it has grown from 0 to 12,000 elements, by about "

@@ -40,7 +40,7 @@ class Slotted:
 
 
 class Caches:
-    @functools.lru_cache(maxsize=None)  # noqa: B019 that is what it is about
+    @functools.cache  # noqa: B019 that is what it is about
     def read(self, index: int) -> Any:
         return index
 
