@@ -24,16 +24,16 @@ RECORDS = 300_000
 
 @pytest.fixture(autouse=True)
 def looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forked workers look after every batch, and there are 512 MiB of memory."""
+    """Forked workers look after every batch, and there are 256 MiB of memory."""
     for name in ("_FIRST_S", "_LONGEST_S", "_COST_AT_FIRST", "_COST_IN_THE_END"):
         monkeypatch.setattr(growth, name, 0.0)
-    available = Fact(512 * MIB, "what a test has set")
+    available = Fact(256 * MIB, "what a test has set")
     facts = MemoryFacts(available, available, Fact(None, "no cgroup limits memory"))
     monkeypatch.setattr(memory_watch, "memory_facts", lambda: facts)
 
 
 class Records:
-    """Sample i is the label of a record; `samples` is a list of dicts."""
+    """Sample i is made of a record; `samples` is a list of dicts."""
 
     def __init__(self) -> None:
         self.samples = [
@@ -44,7 +44,8 @@ class Records:
         return len(self.samples)
 
     def __getitem__(self, index: int) -> Any:
-        return self.samples[index]["label"]
+        record = self.samples[index]
+        return record["label"] + len(record["path"])
 
 
 class Arrays:
@@ -177,12 +178,12 @@ def test_what_an_iterable_keeps_is_named() -> None:
 def test_buffers_that_workers_fill_once_are_not_told(caplog: pytest.LogCaptureFixture) -> None:
     def sample(index: int) -> int:
         if index == 20:
-            held.append(bytearray(96 * MIB))
+            held.append(bytearray(72 * MIB))
         return index
 
     held: list[Any] = []
     told = read(loader(Tabled(400, sample), "fork", 1, batch_size=10))
-    assert told.grown_bytes > 90 * MIB
+    assert told.grown_bytes > 68 * MIB
     assert told.growing is False
     assert told.to_come_bytes == 0
     assert warnings_of(caplog) == []
