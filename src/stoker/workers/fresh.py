@@ -23,6 +23,7 @@ import socket
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from multiprocessing import process as multiprocessing_process
 from multiprocessing.connection import wait
@@ -171,8 +172,6 @@ class FromTemplate:
         self._parent_pid = parent_pid
         self._pid: int | None = None
         self._code: int | None = None
-        self._of: Template | None = None
-        self._end = contextlib.ExitStack()
 
     @property
     def _popen(self) -> Any:
@@ -182,25 +181,23 @@ class FromTemplate:
         """Asks for it; it comes up by itself."""
         connection, box = self._ends
         self.sentinel, status = os.pipe()
-        self._end.callback(os.close, self.sentinel)
+        self._end = weakref.finalize(self, os.close, self.sentinel)
         try:
             os.set_blocking(self.sentinel, False)
             descriptors = [connection.fileno(), status]
             descriptors += [box.descriptor] if box.is_there else []
             self._ask(descriptors)
         except BaseException:
-            self._end.close()
+            self._end()
             raise
         finally:
             os.close(status)
 
     def _ask(self, descriptors: list[int]) -> None:
-        self._of = self._context.template(self._parent_pid)
         try:
-            self._of.ask(self._request, descriptors)
+            self._context.template(self._parent_pid).ask(self._request, descriptors)
         except (BrokenPipeError, ConnectionResetError):  # It has just been killed.
-            self._of = self._context.template(self._parent_pid)
-            self._of.ask(self._request, descriptors)
+            self._context.template(self._parent_pid).ask(self._request, descriptors)
 
     def _hear(self) -> None:
         """Takes in what the template has told."""
