@@ -62,7 +62,7 @@ from stoker.workers.messages import (
 from stoker.workers.starting import starting
 from stoker.workers.stopping import stop_all
 from stoker.workers.telling import Wanted
-from stoker.workers.unpicklable import cannot_be_started
+from stoker.workers.unpicklable import can_fork, raise_unsendable
 from stoker.workers.waiting import Waiter
 
 # A pipe holds more (Linux: 208 KiB, half of it overhead), but a worker should not wait for room.
@@ -76,8 +76,8 @@ _PICKLE_WARNING = (
     "This might be because the worker Process arguments are not picklable. "
     "Python 3.14+ changed the multiprocessing start method in non-Mac POSIX platforms "
     "to 'forkserver', which requires the worker Process arguments to be picklable. "
-    "You can also try multiprocessing.set_start_method('fork')."
 )
+_PICKLE_WARNING += "You can also try multiprocessing.set_start_method('fork')." * can_fork()
 
 
 _WATCHED = -(1 << 30)
@@ -213,7 +213,7 @@ class ProcessPool:
             if isinstance(error, (TypeError, AttributeError, PicklingError)) and not self._quiet:
                 warnings.warn(_PICKLE_WARNING, stacklevel=7)
             if isinstance(error, Exception) and method != "fork":
-                raise error from cannot_be_started(job, error)
+                raise_unsendable(job, error)
             raise
         finally:
             theirs.close()
