@@ -131,8 +131,10 @@ def _zip(folder: Path) -> Any:
             "multiprocessing.get_context(method)",
         ),
     ],
-    ids=["file", "h5py", "zip", "lmdb", "sqlite", "generator", "lock", "pool", "module"]
-    + ["lambda", "multiprocessing"],
+    ids=[
+        *("file", "h5py", "zip", "lmdb", "sqlite", "generator"),
+        *("lock", "pool", "module", "lambda", "multiprocessing"),
+    ],
 )
 def test_c046_what_it_is_and_what_to_do(
     tmp_path: Path, opened: Callable[[Path], Any], name: str, advice: str

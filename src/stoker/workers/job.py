@@ -35,9 +35,11 @@ from torch.utils.data.graph_settings import apply_random_seed
 from stoker.errors import StokerError
 from stoker.order.epoch import Task
 from stoker.order.keys import EpochKey
+from stoker.per_process import close_all
 from stoker.transport.arena import NewSlot, Shipment, WorkerArena
 from stoker.transport.shm import Kind
 from stoker.workers.blackbox import BlackBox
+from stoker.workers.building import Sealed, build
 from stoker.workers.clocks import cpu_wait_s
 from stoker.workers.collating import Stacking, install
 from stoker.workers.digest import RunningDigest
@@ -111,7 +113,7 @@ class Job:
 
 
 def run(
-    job: Job,
+    sealed: Sealed,
     worker: int,
     connection: Connection,
     inherited: list[Connection | BlackBox],
@@ -122,7 +124,7 @@ def run(
     """Serves batches until the pipe ends.
 
     Args:
-        job: What to do.
+        sealed: What to do, a `Job`.
         worker: Number of this worker, from 0.
         connection: To the main process.
         inherited: What is for other workers and came along by fork, to be closed.
@@ -140,9 +142,12 @@ def run(
     box.install()
     keep_last_words(box)
     try:
+        job = build(sealed.open, worker, connection)
         _Worker(job, worker, connection, first, box).serve()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # The main process has closed the pipe, or is gone.
+    finally:
+        close_all()
 
 
 class _Worker:

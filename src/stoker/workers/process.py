@@ -40,6 +40,7 @@ from stoker.order.epoch import Task
 from stoker.transport.arena import LentSlots, Shipment
 from stoker.transport.pipes import bound_waiting, never_wait
 from stoker.workers.blackbox import BlackBox
+from stoker.workers.building import Sealed
 from stoker.workers.death import Died, await_end, died_as, has_ended, keep_peak
 from stoker.workers.etiquette import look_around
 from stoker.workers.forking import safe_context
@@ -56,6 +57,7 @@ from stoker.workers.messages import (
     Started,
     Stop,
     Told,
+    Unbuildable,
     dumps,
     loads,
 )
@@ -196,7 +198,9 @@ class ProcessPool:
         in_main_thread = threading.current_thread() is threading.main_thread()
         parent_pid = os.getpid() if in_main_thread and method != "forkserver" else None
         started = context.Process(
-            target=run, args=(job, worker, theirs, inherited, first, parent_pid, box), daemon=True
+            target=run,
+            args=(Sealed(job), worker, theirs, inherited, first, parent_pid, box),
+            daemon=True,
         )
         try:
             with starting(context):
@@ -408,7 +412,8 @@ class ProcessPool:
         if member.leaving:
             self._reap(worker)
             return events
-        self.deaths[worker] = died_as(member.process, self.boxes[worker], why, asked=asked)
+        died = died_as(member.process, self.boxes[worker], why, asked=asked)
+        self.deaths[worker] = died._replace(unbuildable=member.unbuildable)
         return [*events, (worker, self.deaths[worker])]
 
     def kill(self, worker: int, why: str) -> list[tuple[int, Any]]:
@@ -451,6 +456,9 @@ class ProcessPool:
     def _receive(self, worker: int, member: Member) -> tuple[int, Any]:
         data = member.connection.recv_bytes()
         answer = loads(data)
+        if isinstance(answer, Unbuildable):
+            member.unbuildable = answer.error
+            raise EOFError  # It says no more.
         if isinstance(answer, (Started, Told, Repeating, Repeated)):
             return worker, answer
         member.free.answered(answer.shipment if isinstance(answer, Made) else None)

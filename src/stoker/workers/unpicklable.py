@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import multiprocessing.context
-import pickle
 from collections.abc import Callable, Iterator
 from multiprocessing.reduction import ForkingPickler
 from types import FunctionType
