@@ -20,11 +20,13 @@ class Bound(NamedTuple):
         name: What people call it.
         why: Why it can't be sent to another process, as a clause.
         change: What to do; ``{path}`` stands for the way to the thing.
+        is_connection: Whether something at its other end knows of it.
     """
 
     name: str
     why: str
     change: str
+    is_connection: bool = False
 
 
 def bound(thing: Any) -> Bound | None:
@@ -105,7 +107,12 @@ _WEAK = _plain(
     "what it refers to lives in this process",
     "{path}, to be an ordinary reference, or left out by __getstate__",
 )
-_DATABASE = _opened("an open database", "connect, ...")
+
+
+def _database(thing: Any) -> Bound:
+    return _opened("an open database", "connect, ...")(thing)._replace(is_connection=True)
+
+
 _KNOWN: dict[str, Callable[[Any], Bound | None]] = {
     "_io.FileIO": _file,
     "_io.BufferedReader": _file,
@@ -127,10 +134,11 @@ _KNOWN: dict[str, Callable[[Any], Bound | None]] = {
     "lmdb.*": _opened("an open LMDB environment, or part of one", "lmdb.open, path, ..."),
     "sqlite3.Connection": _opened("an open SQLite database", "sqlite3.connect, path"),
     "sqlite3.Cursor": _opened("a cursor of an SQLite database", "sqlite3.connect, path"),
-    "psycopg.Connection": _DATABASE,
-    "psycopg2.connection": _DATABASE,
-    "pymysql.Connection": _DATABASE,
-    "duckdb.*": _DATABASE,
+    "psycopg.Connection": _database,
+    "psycopg2.connection": _database,
+    "pymysql.Connection": _database,
+    "duckdb.DuckDBPyConnection": _database,
+    "_duckdb.DuckDBPyConnection": _database,
     "socket.socket": _opened("a socket", "connect, ..."),
     "_socket.socket": _opened("a socket", "connect, ..."),
     "subprocess.Popen": _plain("a process that was started", "it is a child of this one"),

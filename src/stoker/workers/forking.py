@@ -43,7 +43,7 @@ _log = logging.getLogger("stoker")
 _NOT_SET_AT_IMPORT = multiprocessing.get_start_method(allow_none=True) is None
 _TASKS = Path("/proc/self/task")
 # Threads that show, record or debug: no worker uses what they hold.
-_BYSTANDERS = frozenset(
+BYSTANDERS = frozenset(
     {
         *("stoker", "tqdm", "IPython", "ipykernel", "zmq", "tornado", "jupyter_client"),
         *("debugpy", "pydevd", "_pydevd_bundle", "coverage", "execnet"),
@@ -130,7 +130,7 @@ def foreign_threads() -> list[str]:
         for thread in threading.enumerate()
         if thread is not here
         and not isinstance(thread, threading._DummyThread)
-        and not _homes(thread) & _BYSTANDERS
+        and not _homes(thread) & BYSTANDERS
     ]
 
 
@@ -185,7 +185,9 @@ def _unguarded(method: str) -> ProgramUnguarded:
 def _instead_of_a_fork(context: Any, job: Any, reach: Reach, what: str, *, needed: bool) -> Any:
     why_not = "the start method was chosen" if _was_chosen(context) else why_not_fresh(job)
     if not why_not:
-        _once(logging.INFO, f"workers start as new processes and not as copies: they use {what}")
+        tell_once(
+            logging.INFO, f"workers start as new processes and not as copies: they use {what}"
+        )
         return FreshContext(reach.own)
     error = ForkUnsafe(
         f"Workers that are forked copies of this process may hang where they use {what}",
@@ -196,7 +198,7 @@ def _instead_of_a_fork(context: Any, job: Any, reach: Reach, what: str, *, neede
     )
     if not needed:
         raise error
-    _once(logging.WARNING, str(error))
+    tell_once(logging.WARNING, str(error))
     return context
 
 
@@ -210,7 +212,7 @@ def _tell_of_threads(names: list[str]) -> None:
     here = threading.current_thread() is threading.main_thread()
     change = "Start the threads after iter(loader), or pass" if here else "Pass"
     shown = ", ".join(repr(name) for name in sorted(names)[:5]) + (", ..." if names[5:] else "")
-    _once(
+    tell_once(
         logging.WARNING,
         f"workers are forked while other threads run ({shown}): a lock that one of them holds at "
         "that moment stays locked in the worker, which hangs if it needs it. "
@@ -222,7 +224,7 @@ def _tell_of_threads(names: list[str]) -> None:
 _told: set[str] = set()
 
 
-def _once(level: int, text: str, of: str | None = None) -> None:
+def tell_once(level: int, text: str, of: str | None = None) -> None:
     """Tells it, if nothing was told of this, or the same, before."""
     if (of or text) not in _told:
         _told.add(of or text)

@@ -22,6 +22,7 @@ import os
 import random
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -44,6 +45,7 @@ from stoker.workers.clocks import cpu_wait_s
 from stoker.workers.collating import Stacking, install
 from stoker.workers.digest import RunningDigest
 from stoker.workers.etiquette import settle
+from stoker.workers.handles import Position, open_again
 from stoker.workers.last_words import keep_last_words
 from stoker.workers.likeness import likeness
 from stoker.workers.making import AT_NO_SAMPLE, Draws, Ended, IterableMaker, MapMaker
@@ -120,6 +122,7 @@ def run(
     first: BeginEpoch,
     parent_pid: int | None,
     box: BlackBox,
+    files: Sequence[Position] = (),
 ) -> None:
     """Serves batches until the pipe ends.
 
@@ -132,6 +135,7 @@ def run(
         parent_pid: The process to end with, whatever happens to it, where the system can
             see to that; None where it can't.
         box: What it is to write its stacks into.
+        files: What came along by fork and is to be opened again.
     """
     leave_to_the_parent()
     if parent_pid is not None and sys.platform == "linux" and not end_with(parent_pid):
@@ -139,6 +143,7 @@ def run(
     let_have_children()
     for other in inherited:
         other.close()
+    open_again(files)
     box.install()
     keep_last_words(box)
     try:

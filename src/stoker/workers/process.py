@@ -44,6 +44,7 @@ from stoker.workers.building import Sealed
 from stoker.workers.death import Died, await_end, died_as, has_ended, keep_peak
 from stoker.workers.etiquette import look_around
 from stoker.workers.forking import safe_context
+from stoker.workers.handles import look_for_handles, positions
 from stoker.workers.job import Job, run
 from stoker.workers.lacking import what_lacks
 from stoker.workers.member import Member, Unread
@@ -125,6 +126,7 @@ class ProcessPool:
     def __init__(self, job: Job, context: Any, kept_limit: int, *, quiet: bool = False) -> None:
         self._quiet = quiet
         self._job = job
+        self._handles: list[int] = []
         self._context = context
         self.processes: list[Any] = []
         self._connections: list[Connection] = []
@@ -177,6 +179,7 @@ class ProcessPool:
         )
         if self._context.get_start_method() == "fork":
             look_around()
+            self._handles = look_for_handles(self._job)
         for number in numbers:
             try:
                 self._start(job, number, first)
@@ -193,13 +196,14 @@ class ProcessPool:
         box = BlackBox()
         others = [*self._connections, *self.boxes.values(), ours]
         inherited = others if method == "fork" else []
+        files = positions(self._handles) if method == "fork" else []
         # The system can end a worker with the thread that started it, which must not be
         # sooner than the process.
         in_main_thread = threading.current_thread() is threading.main_thread()
         parent_pid = os.getpid() if in_main_thread and method != "forkserver" else None
         started = context.Process(
             target=run,
-            args=(Sealed(job), worker, theirs, inherited, first, parent_pid, box),
+            args=(Sealed(job), worker, theirs, inherited, first, parent_pid, box, files),
             daemon=True,
         )
         try:

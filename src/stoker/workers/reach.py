@@ -87,14 +87,15 @@ def _parts(thing: Any) -> list[Any]:
     if isinstance(thing, MethodType):
         return [thing.__self__, thing.__func__]
     if isinstance(thing, FunctionType):
-        return [cell.cell_contents for cell in thing.__closure__ or () if _is_filled(cell)]
+        return [cell.cell_contents for cell in thing.__closure__ or () if is_filled(cell)]
     if isinstance(thing, (type, ModuleType, torch.Tensor, CodeType, str, bytes, int, float)):
         return []
     held = getattr(thing, "__dict__", None)
     return list(held.values()) if type(held) is dict else []
 
 
-def _is_filled(cell: Any) -> bool:
+def is_filled(cell: Any) -> bool:
+    """Whether what a function closes over is there."""
     try:
         return cell.cell_contents is not None
     except ValueError:
