@@ -37,13 +37,18 @@ def test_a_dataset_that_cannot_be_sent_starts_nothing() -> None:
     assert set(multiprocessing.active_children()) == before
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def way(method: str) -> dict[str, Any]:
+    """The argument for a start method."""
+    return {"worker_method" if method == "fresh" else "multiprocessing_context": method}
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fresh"])
 def test_a_dataset_that_cannot_be_built_again_is_an_error_at_once(
     capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, method: str
 ) -> None:
     """With what was raised there, not printed by the worker; and nothing is tried again."""
     with pytest.raises(NotBuilt, match="exited unexpectedly: it could not build what") as caught:
-        list(loader(Unreceivable(3), method, 1))
+        list(stoker.DataLoader(Unreceivable(3), num_workers=1, **way(method)))
     error = caught.value
     assert isinstance(error, RuntimeError)
     assert "it was sent: OSError: the file moved" in error.what

@@ -61,6 +61,17 @@ def build(open_job: Callable[[], Any], worker: int, connection: Connection) -> A
     try:
         return open_job()
     except BaseException as error:  # Of whatever kind: a worker without a job is of no use.
-        where = f"in DataLoader worker process {worker}, on building what it was sent"
-        connection.send_bytes(dumps(Unbuildable(Raised.of(error, where))))
+        tell_why_not(Raised.of(error, ""), worker, connection)
         raise SystemExit(1) from None
+
+
+def tell_why_not(raised: Raised, worker: int, connection: Connection) -> None:
+    """Tells the main process why a worker has no job.
+
+    Args:
+        raised: What building it has raised.
+        worker: The worker's number.
+        connection: To the main process.
+    """
+    where = f"in DataLoader worker process {worker}, on building what it was sent"
+    connection.send_bytes(dumps(Unbuildable(raised._replace(where=where))))

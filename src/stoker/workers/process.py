@@ -44,6 +44,7 @@ from stoker.workers.building import Sealed
 from stoker.workers.death import Died, await_end, died_as, has_ended, keep_peak
 from stoker.workers.etiquette import look_around
 from stoker.workers.forking import safe_context
+from stoker.workers.fresh import FreshContext
 from stoker.workers.handles import look_for_handles, positions
 from stoker.workers.job import Job, run
 from stoker.workers.lacking import what_lacks
@@ -65,7 +66,7 @@ from stoker.workers.messages import (
 from stoker.workers.starting import starting
 from stoker.workers.stopping import stop_all
 from stoker.workers.telling import Wanted
-from stoker.workers.unpicklable import can_fork, raise_unsendable
+from stoker.workers.unpicklable import can_fork, pack_argument, pack_by_value, raise_unsendable
 from stoker.workers.waiting import Waiter
 
 # A pipe holds more (Linux: 208 KiB, half of it overhead), but a worker should not wait for room.
@@ -127,12 +128,14 @@ class ProcessPool:
         self._quiet = quiet
         self._job = job
         self._handles: list[int] = []
-        self._context = context
+        self._context = FreshContext() if isinstance(context, FreshContext) else context
         self.processes: list[Any] = []
         self._connections: list[Connection] = []
         self._waiter = Waiter()
         self.boxes: dict[int, BlackBox] = {}
-        owned = self.processes, self._connections, self._waiter, self.boxes, os.getpid()
+        self._contexts: list[Any] = []
+        lists = self.processes, self._connections, self._contexts
+        owned = *lists, self._waiter, self.boxes, os.getpid()
         self.close = weakref.finalize(self, undisturbed, stop_all, *owned)
         _EVERY_POOL.add(self)
         self._kept_limit = kept_limit
@@ -170,6 +173,8 @@ class ProcessPool:
     def start(self, numbers: Sequence[int], first: BeginEpoch) -> None:
         """As `add`, with numbers that are free; some may have been started when it raises."""
         self._context = safe_context(self._context, self._job, needed=not self._quiet)
+        if isinstance(self._context, FreshContext) and not self._contexts:
+            self._contexts.append(self._context)
         told = len(self._members) + len(numbers)
         job = replace(
             self._job,
@@ -196,32 +201,32 @@ class ProcessPool:
         box = BlackBox()
         others = [*self._connections, *self.boxes.values(), ours]
         inherited = others if method == "fork" else []
-        files = positions(self._handles) if method == "fork" else []
         # The system can end a worker with the thread that started it, which must not be
         # sooner than the process.
         in_main_thread = threading.current_thread() is threading.main_thread()
         parent_pid = os.getpid() if in_main_thread and method != "forkserver" else None
-        started = context.Process(
-            target=run,
-            args=(Sealed(job), worker, theirs, inherited, first, parent_pid, box, files),
-            daemon=True,
-        )
+        started: Any = None
         try:
+            sent: Any = job if method == "fresh" else Sealed(job)
+            given: tuple[Any, ...] = (sent, worker, theirs, inherited, first, parent_pid, box)
+            given += (positions(self._handles),) if method == "fork" else ()
+            started = context.Process(target=run, args=given, daemon=True)
             with starting(context):
                 started.start()
                 self._enlist(worker, started, ours, box)
         except BaseException as error:
             if worker in self._members:  # Ctrl-C came while it started: it ends like others.
                 raise
-            if started.pid is not None:
+            if started is not None and started.pid is not None:
                 started.kill()
                 started.join()
             ours.close()
             box.close()
-            if isinstance(error, (TypeError, AttributeError, PicklingError)) and not self._quiet:
+            is_of_pickling = isinstance(error, (TypeError, AttributeError, PicklingError))
+            if is_of_pickling and method != "fresh" and not self._quiet:
                 warnings.warn(_PICKLE_WARNING, stacklevel=7)
             if isinstance(error, Exception) and method != "fork":
-                raise_unsendable(job, error)
+                raise_unsendable(job, error, pack_by_value if method == "fresh" else pack_argument)
             raise
         finally:
             theirs.close()

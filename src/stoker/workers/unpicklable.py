@@ -15,6 +15,7 @@ import torch
 from stoker.errors import NotPicklable
 from stoker.transport.fields import Found, innermost, kind_of, samples_at
 from stoker.transport.layout import Packing
+from stoker.workers import by_value
 from stoker.workers.bound import bound
 
 _LIKELY = (
@@ -35,6 +36,12 @@ def pack_argument(argument: object) -> None:
     """
     with _as_if_starting():
         _Sent(_Nowhere(), 5, True, lambda _: False).dump(argument)
+
+
+def pack_by_value(argument: object) -> None:
+    """Pickles what a fresh worker is sent; raises what that raises. What is large isn't copied."""
+    with _as_if_starting():
+        by_value.dumps(argument, lambda _: False)
 
 
 class _Nowhere:
