@@ -40,6 +40,7 @@ from stoker.workers.reach import is_filled
 _OBJECTS, _ITEMS = 400, 16
 _PLAIN = (str, bytes, bytearray, int, float, complex, type, types.ModuleType, types.CodeType)
 _HELD_ELSEWHERE = (torch.Tensor, np.ndarray, logging.Filterer, logging.Handler, PerWorker)
+_NOT_LOOKED_INTO = _PLAIN + _HELD_ELSEWHERE
 _FILES = (io.FileIO, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)
 _OF_THE_SYSTEM = "/proc/self/fd/{}"
 
@@ -76,7 +77,7 @@ def look_for_handles(job: Any) -> list[int]:
     """
     again: list[int] = []
     for name in ("dataset", "collate_fn", "worker_init_fn"):
-        for path, thing in _held(getattr(job, name), name):
+        for path, thing in held(getattr(job, name), name):
             with contextlib.suppress(Exception):  # An odd object is no reason not to start.
                 found = _seen(thing)
                 if isinstance(found, int):
@@ -108,12 +109,14 @@ def open_again(files: Iterable[Position]) -> None:
         os.close(own)
 
 
-def _held(root: Any, name: str) -> Iterator[tuple[str, Any]]:
+def held(root: Any, name: str) -> Iterator[tuple[str, Any]]:
     """The objects that are held by one, directly or not, and the way to each: nearest first."""
     waiting, seen = deque([(name, root)]), set[int]()
     while waiting and len(seen) < _OBJECTS:
         path, thing = waiting.popleft()
-        if thing is None or id(thing) in seen or isinstance(thing, _PLAIN + _HELD_ELSEWHERE):
+        if isinstance(thing, torch.Tensor):
+            yield path, thing
+        if thing is None or id(thing) in seen or isinstance(thing, _NOT_LOOKED_INTO):
             continue
         if type(thing).__module__.partition(".")[0] in BYSTANDERS:
             continue
@@ -146,19 +149,26 @@ def _parts(thing: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
-    for kind in type(thing).__mro__:
-        for name, member in vars(kind).items():
-            if type(member) is types.MemberDescriptorType and "__slots__" in vars(kind):
-                with contextlib.suppress(AttributeError):  # It is empty.
-                    yield f".{name}", member.__get__(thing)
+    for name, member in _slots(type(thing)):
+        with contextlib.suppress(AttributeError):  # It is empty.
+            yield f".{name}", member.__get__(thing)
     with contextlib.suppress(AttributeError):
-        held = object.__getattribute__(thing, "__dict__")
-        if type(held) is dict:
-            yield from [(f".{name}", part) for name, part in held.items()]
+        own = object.__getattribute__(thing, "__dict__")
+        if type(own) is dict:
+            yield from [(f".{name}", part) for name, part in own.items()]
+
+
+def _slots(kind: type) -> tuple[tuple[str, Any], ...]:
+    members = [
+        pair for each in kind.__mro__ if "__slots__" in vars(each) for pair in vars(each).items()
+    ]
+    return tuple(pair for pair in members if type(pair[1]) is types.MemberDescriptorType)
 
 
 def _seen(thing: Any) -> int | str:
     """The descriptor to be opened again; else why a handle must not be shared, or nothing."""
+    if isinstance(thing, torch.Tensor):
+        return ""
     if isinstance(thing, _FILES):
         return _seen_of_file(thing)
     if isinstance(thing, socket.socket):

@@ -39,6 +39,7 @@ from stoker.order.keys import EpochKey
 from stoker.per_process import close_all
 from stoker.transport.arena import NewSlot, Shipment, WorkerArena
 from stoker.transport.shm import Kind
+from stoker.workers.accelerated import advised
 from stoker.workers.blackbox import BlackBox
 from stoker.workers.building import Sealed, build
 from stoker.workers.clocks import cpu_wait_s
@@ -201,7 +202,8 @@ class _Worker:
                 self._job.worker_init_fn(self._number)
             self._maker = self._new_maker()
         except BaseException as error:  # Its SystemExit too: the worker goes on.
-            self._init_failure = Raised.of(error, self._where("in worker_init_fn"))
+            raised = Raised.of(error, self._where("in worker_init_fn"))
+            self._init_failure = advised(raised, error, self._dataset)
 
     def _new_maker(self) -> MapMaker | IterableMaker:
         job, key = self._job, EpochKey(*self._epoch.key)
@@ -315,7 +317,8 @@ class _Worker:
             where = self._where(f"{place} of batch {number}")
             if digest is None:
                 digest = self._digest.add_error(error) if self._digest is not None else 0
-            self._fail(Failed(epoch, number, Raised.of(error, where), digest))
+            raised = advised(Raised.of(error, where), error, self._dataset)
+            self._fail(Failed(epoch, number, raised, digest))
         else:
             new = shipment.new
             self._speaker.answer(answer, then=None if new is None else lambda: self._hand_over(new))
