@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from stoker.workers.handles import held
+from stoker.workers.holding import held
 from stoker.workers.raised import Raised
 from stoker.workers.reach import is_installed
 

@@ -37,20 +37,11 @@ import torch.multiprocessing
 from stoker.errors import ForkUnsafe, ProgramUnguarded
 from stoker.host import rerun
 from stoker.workers.fresh import FreshContext
-from stoker.workers.reach import Reach
+from stoker.workers.reach import BYSTANDERS, Reach
 
 _log = logging.getLogger("stoker")
 _NOT_SET_AT_IMPORT = multiprocessing.get_start_method(allow_none=True) is None
 _TASKS = Path("/proc/self/task")
-# Threads that show, record or debug: no worker uses what they hold.
-BYSTANDERS = frozenset(
-    {
-        *("stoker", "tqdm", "IPython", "ipykernel", "zmq", "tornado", "jupyter_client"),
-        *("debugpy", "pydevd", "_pydevd_bundle", "coverage", "execnet"),
-        *("pytest_timeout", "pytest_rerunfailures"),
-        *("tensorboard", "tensorboardX", "wandb", "mlflow", "comet_ml", "neptune", "clearml"),
-    }
-)
 
 
 class Danger(NamedTuple):

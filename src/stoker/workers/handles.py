@@ -16,40 +16,19 @@ Guarantees
 from __future__ import annotations
 
 import contextlib
-import functools
-import io
 import logging
 import os
 import socket
 import stat
 import sys
-import types
-from collections import deque
-from collections.abc import Iterable, Iterator
-from itertools import islice
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
-from stoker.per_process import PerWorker
 from stoker.workers.bound import Bound, bound
-from stoker.workers.forking import BYSTANDERS, tell_once
-from stoker.workers.reach import is_filled
-
-_OBJECTS, _ITEMS = 400, 16
-_PLAIN = (str, bytes, bytearray, int, float, complex, type, types.ModuleType, types.CodeType)
-_HELD_ELSEWHERE = (torch.Tensor, np.ndarray, logging.Filterer, logging.Handler, PerWorker)
-_NOT_LOOKED_INTO = _PLAIN + _HELD_ELSEWHERE
-_FILES = (io.FileIO, io.BufferedReader, io.BufferedWriter, io.BufferedRandom, io.TextIOWrapper)
-_OF_THE_SYSTEM = "/proc/self/fd/{}"
-
-
-class Position(NamedTuple):
-    """Where this process is in a file that a worker is to open for itself."""
-
-    descriptor: int
-    offset: int
+from stoker.workers.descriptors import can_be_opened_again
+from stoker.workers.forking import tell_once
+from stoker.workers.holding import FILES, held
 
 
 class Shared(NamedTuple):
@@ -87,89 +66,11 @@ def look_for_handles(job: Any) -> list[int]:
     return sorted(set(again))
 
 
-def positions(descriptors: Iterable[int]) -> list[Position]:
-    """Where this process is in these files now; without those that were closed meanwhile."""
-    found = []
-    for descriptor in descriptors:
-        with contextlib.suppress(OSError):
-            found.append(Position(descriptor, os.lseek(descriptor, 0, os.SEEK_CUR)))
-    return found
-
-
-def open_again(files: Iterable[Position]) -> None:
-    """For a forked worker: its own position in each file, under the descriptor it had.
-
-    Raises:
-        OSError: A file can't be opened again: reading it would move others' positions.
-    """
-    for descriptor, offset in files:
-        own = os.open(_OF_THE_SYSTEM.format(descriptor), os.O_RDONLY | os.O_CLOEXEC)
-        os.lseek(own, offset, os.SEEK_SET)
-        os.dup2(own, descriptor, inheritable=os.get_inheritable(descriptor))
-        os.close(own)
-
-
-def held(root: Any, name: str) -> Iterator[tuple[str, Any]]:
-    """The objects that are held by one, directly or not, and the way to each: nearest first."""
-    waiting, seen = deque([(name, root)]), set[int]()
-    while waiting and len(seen) < _OBJECTS:
-        path, thing = waiting.popleft()
-        if isinstance(thing, torch.Tensor):
-            yield path, thing
-        if thing is None or id(thing) in seen or isinstance(thing, _NOT_LOOKED_INTO):
-            continue
-        if type(thing).__module__.partition(".")[0] in BYSTANDERS:
-            continue
-        seen.add(id(thing))
-        yield path, thing
-        if not isinstance(thing, _FILES):
-            waiting.extend((path + label, part) for label, part in _parts(thing))
-
-
-def _parts(thing: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(thing, dict):
-        if len(thing) < _OBJECTS:
-            yield from ((f"[{key!r:.60}]", thing[key]) for key in islice(thing, _ITEMS))
-    elif isinstance(thing, (list, tuple, deque)):
-        yield from ((f"[{at}]", part) for at, part in enumerate(islice(thing, _ITEMS)))
-    elif isinstance(thing, (set, frozenset)):
-        yield from ((".{...}", part) for part in islice(thing, _ITEMS))
-    elif isinstance(thing, functools.partial):
-        yield from ((f".args[{at}]", part) for at, part in enumerate(thing.args))
-        yield from ((f".keywords[{key!r}]", part) for key, part in thing.keywords.items())
-        yield ".func", thing.func
-    elif isinstance(thing, types.MethodType):
-        yield ".__self__", thing.__self__
-    elif isinstance(thing, types.FunctionType):
-        names, cells = thing.__code__.co_freevars, thing.__closure__ or ()
-        for name, cell in zip(names, cells, strict=False):
-            if is_filled(cell):
-                yield f".nonlocals[{name!r}]", cell.cell_contents
-    yield from _attributes(thing)
-
-
-def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
-    for name, member in _slots(type(thing)):
-        with contextlib.suppress(AttributeError):  # It is empty.
-            yield f".{name}", member.__get__(thing)
-    with contextlib.suppress(AttributeError):
-        own = object.__getattribute__(thing, "__dict__")
-        if type(own) is dict:
-            yield from [(f".{name}", part) for name, part in own.items()]
-
-
-def _slots(kind: type) -> tuple[tuple[str, Any], ...]:
-    members = [
-        pair for each in kind.__mro__ if "__slots__" in vars(each) for pair in vars(each).items()
-    ]
-    return tuple(pair for pair in members if type(pair[1]) is types.MemberDescriptorType)
-
-
 def _seen(thing: Any) -> int | str:
     """The descriptor to be opened again; else why a handle must not be shared, or nothing."""
     if isinstance(thing, torch.Tensor):
         return ""
-    if isinstance(thing, _FILES):
+    if isinstance(thing, FILES):
         return _seen_of_file(thing)
     if isinstance(thing, socket.socket):
         return "" if _is_alone(thing) else "what one process sends or reads is missed by another"
@@ -203,22 +104,12 @@ def _seen_of_descriptor(descriptor: int) -> int | str:
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
     mode = flags & os.O_ACCMODE
     if mode == os.O_RDONLY:
-        return descriptor if _can_be_opened_again(descriptor) else _ONE_POSITION
+        return descriptor if can_be_opened_again(descriptor) else _ONE_POSITION
     return "" if flags & os.O_APPEND and mode == os.O_WRONLY else f"it is written to, and {_ONE}"
 
 
 _ONE = "all processes have one position in it"
 _ONE_POSITION = f"it can't be opened again, and {_ONE}"
-
-
-def _can_be_opened_again(descriptor: int) -> bool:
-    if sys.platform != "linux":  # Elsewhere the name stands for the same position.
-        return False
-    try:
-        os.close(os.open(_OF_THE_SYSTEM.format(descriptor), os.O_RDONLY | os.O_CLOEXEC))
-    except OSError:
-        return False
-    return True
 
 
 def _seen_of_hdf5(thing: Any) -> int | str:

@@ -44,9 +44,9 @@ from stoker.workers.blackbox import BlackBox
 from stoker.workers.building import Sealed, build
 from stoker.workers.clocks import cpu_wait_s
 from stoker.workers.collating import Stacking, install
+from stoker.workers.descriptors import Position, open_again
 from stoker.workers.digest import RunningDigest
 from stoker.workers.etiquette import settle
-from stoker.workers.handles import Position, open_again
 from stoker.workers.last_words import keep_last_words
 from stoker.workers.likeness import likeness
 from stoker.workers.making import AT_NO_SAMPLE, Draws, Ended, IterableMaker, MapMaker

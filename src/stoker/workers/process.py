@@ -24,14 +24,12 @@ import itertools
 import os
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from multiprocessing import process as multiprocessing_process
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from pickle import PicklingError
 from typing import Any
 
 from stoker.errors import TransportError
@@ -42,10 +40,11 @@ from stoker.transport.pipes import bound_waiting, never_wait
 from stoker.workers.blackbox import BlackBox
 from stoker.workers.building import Sealed
 from stoker.workers.death import Died, await_end, died_as, has_ended, keep_peak
+from stoker.workers.descriptors import positions
 from stoker.workers.etiquette import look_around
 from stoker.workers.forking import safe_context
-from stoker.workers.fresh import FreshContext
-from stoker.workers.handles import look_for_handles, positions
+from stoker.workers.fresh import LOST, FreshContext
+from stoker.workers.handles import look_for_handles
 from stoker.workers.job import Job, run
 from stoker.workers.lacking import what_lacks
 from stoker.workers.member import Member, Unread
@@ -66,23 +65,13 @@ from stoker.workers.messages import (
 from stoker.workers.starting import starting
 from stoker.workers.stopping import stop_all
 from stoker.workers.telling import Wanted
-from stoker.workers.unpicklable import can_fork, pack_argument, pack_by_value, raise_unsendable
+from stoker.workers.unpicklable import cannot_be_sent_to
 from stoker.workers.waiting import Waiter
 
 # A pipe holds more (Linux: 208 KiB, half of it overhead), but a worker should not wait for room.
 _PIPE_BYTES = 32 * 1024
 _LIVENESS_CHECK_S = 0.5
 _NO_ANSWERS = "it lived on and could answer no more: its pipe had ended, or a message in its middle"
-
-# torch's words, for the same misuse.
-_PICKLE_WARNING = (
-    "Got pickle error when attempting to start a worker Process. "
-    "This might be because the worker Process arguments are not picklable. "
-    "Python 3.14+ changed the multiprocessing start method in non-Mac POSIX platforms "
-    "to 'forkserver', which requires the worker Process arguments to be picklable. "
-)
-_PICKLE_WARNING += "You can also try multiprocessing.set_start_method('fork')." * can_fork()
-
 
 _WATCHED = -(1 << 30)
 
@@ -222,11 +211,8 @@ class ProcessPool:
                 started.join()
             ours.close()
             box.close()
-            is_of_pickling = isinstance(error, (TypeError, AttributeError, PicklingError))
-            if is_of_pickling and method != "fresh" and not self._quiet:
-                warnings.warn(_PICKLE_WARNING, stacklevel=7)
             if isinstance(error, Exception) and method != "fork":
-                raise_unsendable(job, error, pack_by_value if method == "fresh" else pack_argument)
+                cannot_be_sent_to(method, job, error, quiet=self._quiet)
             raise
         finally:
             theirs.close()
@@ -416,6 +402,8 @@ class ProcessPool:
             member.process.kill()
             why = _NO_ANSWERS
             await_end(member.process, _LIVENESS_CHECK_S)
+        if not why and getattr(member.process, "was_lost", False):
+            why, asked = LOST, True  # No batch is to blame, and it is bounded: see `fresh`.
         self._waiter.remove(member.connection)
         self._waiter.remove(member.process.sentinel)
         if member.leaving:

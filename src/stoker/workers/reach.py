@@ -21,6 +21,15 @@ _OBJECTS, _ITEMS, _MODULES = 400, 16, 64
 MAIN = ("__main__", "__mp_main__")
 _ACCELERATOR = "an accelerator"
 _ON_CPU = ("cpu", "meta")
+# What shows, records or debugs: no worker uses it.
+BYSTANDERS = frozenset(
+    {
+        *("stoker", "tqdm", "IPython", "ipykernel", "zmq", "tornado", "jupyter_client"),
+        *("debugpy", "pydevd", "_pydevd_bundle", "coverage", "execnet"),
+        *("pytest_timeout", "pytest_rerunfailures"),
+        *("tensorboard", "tensorboardX", "wandb", "mlflow", "comet_ml", "neptune", "clearml"),
+    }
+)
 _METHODS = ("__getitem__", "__getitems__", "__iter__", "__call__")
 _INSTALLED = tuple(
     path for name in ("stdlib", "platstdlib", "purelib", "platlib")

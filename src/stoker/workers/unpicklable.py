@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import multiprocessing.context
+import warnings
 from collections.abc import Callable, Iterator
 from multiprocessing.reduction import ForkingPickler
+from pickle import PicklingError
 from types import FunctionType
 from typing import Any
 
@@ -22,6 +24,21 @@ _LIKELY = (
     "an open file or connection, a lock, a generator, or a function or class defined inside "
     "a function, which cannot leave the process it was made in"
 )
+
+
+def can_fork() -> bool:
+    """Whether the system has fork, so that it can be advised."""
+    return "fork" in multiprocessing.get_all_start_methods()
+
+
+# torch's words, for the same misuse.
+_PICKLE_WARNING = (
+    "Got pickle error when attempting to start a worker Process. "
+    "This might be because the worker Process arguments are not picklable. "
+    "Python 3.14+ changed the multiprocessing start method in non-Mac POSIX platforms "
+    "to 'forkserver', which requires the worker Process arguments to be picklable. "
+)
+_PICKLE_WARNING += "You can also try multiprocessing.set_start_method('fork')." * can_fork()
 
 
 def pack_batch(batch: object) -> None:
@@ -115,22 +132,24 @@ def cannot_be_started(
     return None
 
 
-def raise_unsendable(
-    job: Any, why: Exception, pack: Callable[[object], None] = pack_argument
-) -> None:
-    """Raises what `cannot_be_started` finds, if anything.
+def cannot_be_sent_to(method: str, job: Any, why: Exception, *, quiet: bool) -> None:
+    """Raises what `cannot_be_started` finds, if anything; warns as torch does.
 
     Args:
+        method: The start method.
         job: As there.
         why: As there; its type stays where it is one of the user's, and what was found is its
             cause.
-        pack: As there.
+        quiet: Whether not to warn.
 
     Raises:
         NotPicklable: A part of the job does not pickle.
         Exception: What the user's own code raised while it was pickled.
     """
-    found = cannot_be_started(job, why, pack)
+    is_torch_s = isinstance(why, (TypeError, AttributeError, PicklingError)) and method != "fresh"
+    if is_torch_s and not quiet:
+        warnings.warn(_PICKLE_WARNING, stacklevel=8)
+    found = cannot_be_started(job, why, pack_by_value if method == "fresh" else pack_argument)
     if found is not None and _is_of_pickling(why):
         raise found from why
     if found is not None:
@@ -155,11 +174,6 @@ def _unsendable(
         change=change.replace("{path}", found.path)
         + "; or multiprocessing_context='fork'" * can_fork(),
     )
-
-
-def can_fork() -> bool:
-    """Whether the system has fork, so that it can be advised."""
-    return "fork" in multiprocessing.get_all_start_methods()
 
 
 def why_not(thing: object, name: str) -> str:
