@@ -161,7 +161,7 @@ def _renew_streams() -> None:
             before.encoding,
             before.errors,
             newline="\n",
-            line_buffering=number == 2 or os.isatty(number),
+            line_buffering=not unbuffered and (number == 2 or os.isatty(number)),
             write_through=before.write_through,
         )
         stream.mode = mode  # type: ignore[misc]
