@@ -57,11 +57,10 @@ def test_there_are_no_workers_without_workers() -> None:
 def test_workers_know_what_torchs_know(method: str) -> None:
     torch.manual_seed(3)
     iterator = iter(loader(Reporting(12), method, collate_fn=listed, worker_init_fn=_mark))
-    pids = [worker.pid for worker in iterator._workers]
     base_seed = iterator._base_seed
     seen = set()
     for [(pid, info, mark, _, threads)] in iterator:
-        number = pids.index(pid)
+        number = [worker.pid for worker in iterator._workers].index(pid)
         assert info == (number, 2, base_seed + number, True)
         assert mark == ("initialised", number)
         assert threads == 1
