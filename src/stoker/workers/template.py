@@ -32,7 +32,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -161,7 +160,7 @@ class _Template:
             others = [self._control.fileno(), self._woken, self._wake, status]
             others += [each for _, each in self._workers.values()]
             ends: Any = (pipe, box)
-            process: Any = ForkProcess(
+            process: Any = get_context("fork").Process(
                 target=self._begin,
                 args=(*self._given, request, ends, others, os.getpid()),
                 daemon=True,
