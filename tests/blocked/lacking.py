@@ -5,10 +5,11 @@ From the conditions on ``sys.platform`` in typeshed. Imports nothing: a program'
 
 from __future__ import annotations
 
-MODULES = frozenset(
-    "fcntl grp nis ossaudiodev posix pty pwd readline resource spwd syslog termios tty "
-    "_posixshmem _posixsubprocess".split()
-)
+_MODULES = """
+_posixshmem _posixsubprocess fcntl grp nis ossaudiodev posix pty pwd readline resource spwd syslog
+termios tty
+"""
+MODULES = frozenset(_MODULES.split())
 
 _OS = """
 CLD_EXITED CLD_KILLED EX_OK F_LOCK F_TEST F_TLOCK F_ULOCK MFD_ALLOW_SEALING MFD_CLOEXEC

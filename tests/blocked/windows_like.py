@@ -23,7 +23,6 @@ import builtins
 import ctypes
 import fcntl
 import importlib.machinery
-import io
 import mmap
 import multiprocessing.context
 import multiprocessing.popen_fork
@@ -271,7 +270,7 @@ def _seen_by_stoker() -> dict[str, Any]:
         return shown.get(name if fromlist else top, found)
 
     def opened(path: Any, *rest: Any, **options: Any) -> Any:
-        return io.open(_absent(path), *rest, **options)
+        return open(_absent(path), *rest, **options)
 
     return {**vars(builtins), "__import__": bring, "open": opened}
 
