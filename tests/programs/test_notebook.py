@@ -91,7 +91,7 @@ def outputs(folder: Path) -> dict[str, str]:
     client = _Client(
         notebook, timeout=60, kernel_name="python3", allow_errors=True, resources=resources
     )
-    client.execute()
+    asyncio.run(client.async_execute())
     cells = zip(CELLS, notebook.cells, strict=True)
     return {name: "".join(map(_said, cell.outputs)) for name, cell in cells}
 
