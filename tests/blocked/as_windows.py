@@ -1,15 +1,8 @@
-"""A pytest plugin for the run in `test_core`: tests that ask for fork get what Windows has."""
+"""A pytest plugin for the run in `test_core`."""
 
 from __future__ import annotations
 
-import multiprocessing.context
-from typing import Any
-
 import pytest
-
-_contexts: Any = multiprocessing.context
-_contexts._concrete_contexts["fork"] = _contexts._concrete_contexts["spawn"]
-type(_contexts._default_context).get_all_start_methods = lambda self: ["spawn", "fork"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

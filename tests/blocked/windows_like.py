@@ -44,6 +44,8 @@ _O_TEMPORARY = 1 << 28
 _NOWHERE = "/nowhere"
 _FOLDER = "STOKER_BLOCKED_NAMES"
 LOG = "STOKER_BLOCKED_LOG"
+FORK_IS_SPAWN = "STOKER_BLOCKED_FORK_IS_SPAWN"
+"""Set for tests that ask for fork: they get what Windows has."""
 
 
 class Shown(types.ModuleType):
@@ -189,10 +191,12 @@ def _take_away_forks() -> None:
     for name in ("fork", "forkpty", "memfd_create"):
         delattr(os, name)
     contexts: Any = multiprocessing.context
-    contexts._concrete_contexts = {"spawn": contexts._concrete_contexts["spawn"]}
+    spawn = contexts._concrete_contexts["spawn"]
+    methods = ["spawn", "fork"] if FORK_IS_SPAWN in os.environ else ["spawn"]
+    contexts._concrete_contexts = dict.fromkeys(methods, spawn)
     default = contexts._default_context
-    default._default_context = default._actual_context = contexts._concrete_contexts["spawn"]
-    type(default).get_all_start_methods = lambda self: ["spawn"]
+    default._default_context = default._actual_context = spawn
+    type(default).get_all_start_methods = lambda self: methods
 
 
 def _end_at_once() -> None:

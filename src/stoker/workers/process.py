@@ -35,6 +35,7 @@ from pickle import PicklingError
 from typing import Any
 
 from stoker.errors import TransportError
+from stoker.host.forks import at_fork
 from stoker.host.interrupts import undisturbed
 from stoker.order.epoch import Task
 from stoker.transport.arena import LentSlots, Shipment
@@ -98,8 +99,7 @@ def _after_fork_in_child() -> None:
         children.difference_update(pool.processes)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+at_fork(after_in_child=_after_fork_in_child)
 
 
 class ProcessPool:
