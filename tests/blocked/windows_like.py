@@ -192,8 +192,10 @@ def _take_away_forks() -> None:
         delattr(os, name)
     contexts: Any = multiprocessing.context
     spawn = contexts._concrete_contexts["spawn"]
-    methods = ["spawn", "fork"] if FORK_IS_SPAWN in os.environ else ["spawn"]
-    contexts._concrete_contexts = dict.fromkeys(methods, spawn)
+    contexts._concrete_contexts = {"spawn": spawn}
+    if FORK_IS_SPAWN in os.environ:
+        contexts._concrete_contexts["fork"] = multiprocessing.context.SpawnContext()
+    methods = list(contexts._concrete_contexts)
     default = contexts._default_context
     default._default_context = default._actual_context = spawn
     type(default).get_all_start_methods = lambda self: methods
