@@ -36,6 +36,8 @@ from stoker.workers.template import PID, STATUS, Request, run_alone, serve
 _DIFFERING = ("num_workers", "wanted")
 _MOST_LOST = 3
 _HASH_SEED = "PYTHONHASHSEED"
+# So that a template has one thread; workers have one in any case, see `etiquette`.
+_ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _spawn: Any = multiprocessing.spawn
 _PREPARING = threading.RLock()
 
@@ -260,23 +262,26 @@ class _SpawnedWithoutMain(multiprocessing.context.SpawnProcess):
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:
-        with _without_main(), _one_hash_seed():
+        with _without_main(), _environment():
             return multiprocessing.context.SpawnProcess._Popen(process_obj)
 
 
 @contextlib.contextmanager
-def _one_hash_seed() -> Iterator[None]:
-    if os.environ.get(_HASH_SEED, "random") != "random":
-        yield
-        return
-    before = os.environ.get(_HASH_SEED)
-    os.environ[_HASH_SEED] = "0"
+def _environment() -> Iterator[None]:
+    """What a new interpreter has to find in it at once, in this process for as long as it takes."""
+    wanted = dict.fromkeys(_ONE_THREAD, "1")
+    if os.environ.get(_HASH_SEED, "random") == "random":
+        wanted[_HASH_SEED] = "0"
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
     try:
         yield
     finally:
-        del os.environ[_HASH_SEED]
-        if before is not None:
-            os.environ[_HASH_SEED] = before
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 @contextlib.contextmanager

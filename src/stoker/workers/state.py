@@ -89,11 +89,18 @@ def _of_torch() -> dict[str, Any]:
 
 
 def _set_torch(told: dict[str, Any]) -> None:
+    """Sets what is not so already: some of these load a good part of torch when they are called."""
     torch: Any = sys.modules["torch"]
-    torch.set_default_dtype(told["dtype"])
-    if told["device"] is not None:
-        torch.set_default_device(told["device"])
-    torch.set_grad_enabled(told["grad"])
-    torch.use_deterministic_algorithms(told["deterministic"][0], warn_only=told["deterministic"][1])
-    torch.set_float32_matmul_precision(told["precision"])
-    torch.multiprocessing.set_sharing_strategy(told["sharing"])
+    setters: dict[str, Any] = {
+        "dtype": torch.set_default_dtype,
+        "device": torch.set_default_device,
+        "grad": torch.set_grad_enabled,
+        "deterministic": lambda both: torch.use_deterministic_algorithms(
+            both[0], warn_only=both[1]
+        ),
+        "precision": torch.set_float32_matmul_precision,
+        "sharing": torch.multiprocessing.set_sharing_strategy,
+    }
+    for name, value in _of_torch().items():
+        if told[name] != value:
+            setters[name](told[name])

@@ -47,7 +47,6 @@ from stoker.workers.state import State
 PID, STATUS = struct.Struct("=q"), struct.Struct("=qq")
 _LONGEST_REQUEST_BYTES = 1 << 18
 _ORPHAN_CHECK_S = 1.0
-_ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class Request(NamedTuple):
@@ -113,7 +112,6 @@ class _Template:
 
     def take(self, sent: Sent, state: bytes) -> None:
         """Unpickles the job; whatever that raises, each worker will tell of it."""
-        os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
         before = _descriptors()
         try:
             job = open_job(sent, state)
