@@ -199,6 +199,7 @@ def _take_away_forks() -> None:
     default = contexts._default_context
     default._default_context = default._actual_context = spawn
     type(default).get_all_start_methods = lambda self: methods
+    multiprocessing.get_all_start_methods = default.get_all_start_methods
 
 
 def _end_at_once() -> None:
