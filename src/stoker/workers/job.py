@@ -20,7 +20,6 @@ from __future__ import annotations
 import functools
 import os
 import random
-import sys
 import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -33,6 +32,7 @@ from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data.graph_settings import apply_random_seed
 
 from stoker.errors import StokerError
+from stoker.host.cpus import mask_now
 from stoker.order.epoch import Task
 from stoker.order.keys import EpochKey
 from stoker.transport.arena import NewSlot, Shipment, WorkerArena
@@ -132,7 +132,7 @@ def run(
         box: What it is to write its stacks into.
     """
     leave_to_the_parent()
-    if parent_pid is not None and sys.platform == "linux" and not end_with(parent_pid):
+    if parent_pid is not None and not end_with(parent_pid):
         return
     let_have_children()
     for other in inherited:
@@ -341,4 +341,5 @@ class _Worker:
 
 
 def _affinity() -> tuple[int, ...] | None:
-    return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else None
+    mask = mask_now()
+    return None if mask is None else tuple(sorted(mask))

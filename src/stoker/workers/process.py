@@ -29,7 +29,6 @@ import weakref
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from multiprocessing import process as multiprocessing_process
-from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pickle import PicklingError
 from typing import Any
@@ -40,6 +39,7 @@ from stoker.host.interrupts import undisturbed
 from stoker.order.epoch import Task
 from stoker.transport.arena import LentSlots, Shipment
 from stoker.transport.pipes import bound_waiting, never_wait
+from stoker.transport.shm import prepare_workers
 from stoker.workers.blackbox import BlackBox
 from stoker.workers.death import Died, await_end, died_as, has_ended, keep_peak
 from stoker.workers.etiquette import look_around
@@ -138,8 +138,7 @@ class ProcessPool:
         self._members: dict[int, Member] = {}
         self.deaths: dict[int, Died] = {}
         self.largest_bytes = 0
-        if job.segments == "named" and os.name == "posix":
-            resource_tracker.ensure_running()  # One for all: each worker would start its own.
+        prepare_workers(job.segments)
 
     def add(self, count: int, first: BeginEpoch) -> list[int]:
         """Starts workers. Each tells with `Started` that it has come up.
