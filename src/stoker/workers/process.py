@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import multiprocessing
 import os
 import threading
 import time
@@ -78,8 +79,14 @@ _PICKLE_WARNING = (
     "This might be because the worker Process arguments are not picklable. "
     "Python 3.14+ changed the multiprocessing start method in non-Mac POSIX platforms "
     "to 'forkserver', which requires the worker Process arguments to be picklable. "
-    "You can also try multiprocessing.set_start_method('fork')."
 )
+
+
+def pickle_warning() -> str:
+    """It, with torch's advice where it can be followed: not every system has fork."""
+    forks = "fork" in multiprocessing.get_all_start_methods()
+    advice = "multiprocessing.set_start_method('fork')" if forks else "worker_method='fresh'"
+    return f"{_PICKLE_WARNING}You can also try {advice}."
 
 
 _WATCHED = -(1 << 30)
@@ -215,7 +222,7 @@ class ProcessPool:
             ours.close()
             box.close()
             if isinstance(error, (TypeError, AttributeError, PicklingError)) and not self._quiet:
-                warnings.warn(_PICKLE_WARNING, stacklevel=7)
+                warnings.warn(pickle_warning(), stacklevel=7)
             if isinstance(error, Exception) and method != "fork":
                 raise error from cannot_be_started(job, error)
             raise
