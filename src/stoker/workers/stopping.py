@@ -75,6 +75,8 @@ def _families(processes: list[Any]) -> list[psutil.Process]:
     """What the data sets of living workers have started: killed workers can't end it."""
     found: list[psutil.Process] = []
     for process in _living(processes):
+        if process.pid is None:
+            continue  # It has not been forked yet; psutil would take it for this process.
         with contextlib.suppress(psutil.Error):
             found += psutil.Process(process.pid).children(recursive=True)
     return found
