@@ -6,7 +6,6 @@ far as notebooks go are `tests.programs.test_notebook`.
 
 from __future__ import annotations
 
-import multiprocessing
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 import torch
 
 import stoker
-from stoker.workers import forking, process
+from stoker.workers import forking
 from tests.datasets import Drawing
 
 
@@ -44,16 +43,6 @@ def test_c051_a_class_of_a_main_program_without_a_file_is_read(tmp_path: Path) -
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
     assert (ended.stdout, ended.stderr) == ("[0, 1, 2, 3]\n", "")
-
-
-@pytest.mark.parametrize("methods", [["spawn"], ["fork", "spawn", "forkserver"]])
-def test_c054_fork_is_named_only_where_there_is_one(
-    methods: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: methods)
-    told = process.pickle_warning()
-    assert ("set_start_method('fork')" in told) is ("fork" in methods)
-    assert told.startswith("Got pickle error when attempting to start a worker Process.")
 
 
 def test_c179_jax_is_a_danger_to_forked_workers_that_use_it(
