@@ -34,7 +34,7 @@ def check(dataset, **options):
     # Workers make what the main process makes.
     options = {"batch_size": 4, "seed": 1, **options}
     made = epoch(DataLoader(dataset, **options))
-    for name in ("multiprocessing_context", "num_workers"):
+    for name in ("multiprocessing_context", "num_workers", "worker_method"):
         options.pop(name, None)
     assert torch.equal(made, epoch(DataLoader(dataset, num_workers=0, **options)))
 """

@@ -11,6 +11,7 @@ from nbclient import NotebookClient
 
 DATA = """
 import os, sys, threading, time
+from multiprocessing import resource_tracker
 import psutil, torch
 from torch.utils.data import Dataset
 from stoker import DataLoader
@@ -27,11 +28,13 @@ noise = 1.0
 dataset = Cells(lambda x: x + noise * torch.rand(1))
 
 def left():
-    open_files = [os.readlink(f"/proc/self/fd/{n}") for n in os.listdir("/proc/self/fd")
-                  if os.path.exists(f"/proc/self/fd/{n}")]
-    workers = [p for p in psutil.Process().children(recursive=True)
-               if "resource_tracker" not in " ".join(p.cmdline())]
-    return len(workers), threading.active_count(), len(open_files)
+    # But for the process that multiprocessing keeps, and its pipe.
+    tracker = resource_tracker._resource_tracker
+    workers = {p.pid for p in psutil.Process().children(recursive=True)} - {tracker._pid}
+    held = set(map(int, os.listdir("/proc/self/fd"))) - {tracker._fd}
+    links = {n: f"/proc/self/fd/{n}" for n in held}
+    files = {(n, os.readlink(link)) for n, link in links.items() if os.path.exists(link)}
+    return workers, threading.active_count(), files
 """
 
 LOADER = """
@@ -51,9 +54,12 @@ for batch in loader:
 print(seen)
 """
 
+FRESH = LOADER.replace("num_workers=2", 'num_workers=2, worker_method="fresh"')
+
 CELLS = {
     "data": DATA,
     "before": LOADER + "before = left()",
+    "fresh": FRESH,
     "loader": LOADER,
     "interrupted": "waits = True\n" + TRAINING,
     "again": "waits = False\n" + TRAINING,
@@ -76,7 +82,7 @@ def test_workers_read_what_cells_define_and_an_interrupted_cell_runs_again(tmp_p
     """A class and a transform without a name; then another class of that name; nothing is left."""
     said = outputs(tmp_path)
     assert said["data"] == said["data again"] == ""
-    assert said["before"] == said["loader"] == "True 10\n"
+    assert said["before"] == said["loader"] == said["fresh"] == "True 10\n"
     assert said["interrupted"] == "going\nKeyboardInterrupt"
     assert said["again"] == "10\n"
     assert said["loader again"] == "True 6\n"

@@ -9,6 +9,7 @@ from tests.programs.program import DATA, run, write
 EVERY_WAY = """
 check(Noisy(), num_workers=2, multiprocessing_context="fork")
 check(Noisy(), num_workers=1, multiprocessing_context="spawn")
+check(Noisy(transform=lambda x: doubled(x)), num_workers=2, worker_method="fresh")
 check(Noisy(), num_workers="auto")
 print("done")
 """
