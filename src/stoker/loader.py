@@ -30,7 +30,6 @@ from stoker.workers.tolerance import OnError
 
 T_co = TypeVar("T_co", covariant=True)
 WorkerMethod = Literal["auto", "fork", "fresh", "spawn", "forkserver"]
-_FROZEN = ("seed", "memory_limit", "max_restarts", "on_timeout", "on_error", "max_errors")
 # What a loader without workers has of the arguments that are for workers, whatever was given.
 _WITHOUT_WORKERS = {
     "num_workers": 0,
@@ -246,7 +245,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             )
 
     def __setattr__(self, attr: str, val: Any) -> None:
-        if attr in _FROZEN and attr in vars(self):
+        if attr in options.FROZEN and attr in vars(self):
             # As torch refuses its own frozen attributes.
             raise ValueError(
                 f"{attr} attribute should not be set after {type(self).__name__} is initialized"

@@ -18,6 +18,13 @@ _SEED_LIMIT = 1 << 64
 AUTO = "auto"
 WORKER_METHODS = (AUTO, "fork", "fresh", "spawn", "forkserver")
 _NOT_YET = ("thread", "ray")
+FROZEN = frozenset(
+    {
+        *("seed", "memory_limit", "worker_method", "max_restarts"),
+        *("on_timeout", "on_error", "max_errors"),
+    }
+)
+"""Attributes of a loader that can't be set once it is made."""
 ON_TIMEOUT = ("raise", "retry", "skip")
 DEBUG_VARIABLE = "STOKER_DEBUG"
 _NO = ("", "0", "false", "no", "off")

@@ -29,6 +29,7 @@ def parameters(kind: type) -> dict[str, inspect.Parameter]:
 NEW = {
     "seed": None,
     "memory_limit": None,
+    "worker_method": "auto",
     "max_restarts": 3,
     "on_timeout": "raise",
     "on_error": "raise",

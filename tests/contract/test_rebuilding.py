@@ -90,6 +90,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "seed": {"seed": 7, "shuffle": True, "batch_size": 3},
     "on a time-out": {"on_timeout": "retry", "batch_size": 3},
     "memory limit": {"memory_limit": "1GB", "batch_size": 3},
+    "forked": {"worker_method": "fork", "batch_size": 3},
     "restarts": {"max_restarts": 7, "batch_size": 3},
     "on error": {"on_error": "skip", "max_errors": 5, "batch_size": 3},
     "replacing": {"on_error": "replace", "max_errors": 0.5, "shuffle": True},
@@ -114,6 +115,7 @@ def test_it_stays_automatic_with_all_it_was_given(
     for name in (
         "seed",
         "memory_limit",
+        "worker_method",
         "max_restarts",
         "timeout",
         "on_timeout",

@@ -281,7 +281,7 @@ def _give_up(loader: DataLoader[Any], why: str) -> None:
     vars(loader)["persistent_workers"] = bool(persistent) and asked > 0
     ours = (
         *("seed", "memory_limit", "max_restarts", "on_timeout", "on_error", "max_errors"),
-        "debug",
+        *("debug", "worker_method"),
     )
     for name in ("_account", *ours):
         vars(loader).pop(name, None)

@@ -6,6 +6,7 @@ import faulthandler
 import multiprocessing
 import os
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -99,12 +100,12 @@ def test_without_signals_a_thread_answers(monkeypatch: pytest.MonkeyPatch) -> No
 def test_where_descriptors_cannot_be_passed_on_a_name_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on Windows, though nobody takes the file away here."""
 
-    def named() -> tuple[int, str | None]:
-        descriptor, path = blackbox.tempfile.mkstemp()
+    def named(_name: str) -> tuple[int, str | None]:
+        descriptor, path = tempfile.mkstemp()
         os.close(descriptor)
-        return blackbox._open_temporary(path), path
+        return blackbox.open_temporary(path), path
 
-    monkeypatch.setattr(blackbox, "_new_file", named)
+    monkeypatch.setattr(blackbox, "new_file", named)
     monkeypatch.delattr(os, "pread")
     monkeypatch.delattr(os, "pwrite")
     box = BlackBox()
@@ -174,10 +175,10 @@ def test_the_sample_in_progress_is_noted() -> None:
 
 
 def test_a_box_that_cannot_be_had_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def full() -> tuple[int, str | None]:
+    def full(_name: str) -> tuple[int, str | None]:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(blackbox, "_new_file", full)
+    monkeypatch.setattr(blackbox, "new_file", full)
     box = BlackBox()
     with _worker(box, _wait_for_ever_here) as process:
         box.note(1, 1)
