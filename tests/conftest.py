@@ -101,13 +101,15 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 # What starts processes, or whole programs, or waits for them to end.
-_SLOW_FOLDERS = {"cases", "cli", "contract", "examples", "faults", "reports", "watch"}
+_SLOW_FOLDERS = {
+    *("blocked", "cases", "cli", "contract", "examples", "faults", "programs", "reports", "watch"),
+}
 _SLOW_FILES = {"test_order.py", "test_simulate_worlds.py"}
 
 # Programs that are started, and mostly wait: several at a time take a fraction of the time.
-_WAITING = {"cli", "examples", "watch"}
+_WAITING = {"cli", "examples", "programs", "watch"}
 # Neighbours would change what is measured, or how long an ending takes.
-_ALONE = {"cases", "faults", "reports"}
+_ALONE = {"blocked", "cases", "faults", "reports"}
 # But these of them compare contents, and no time limit is near.
 _BESIDE = {
     *("test_replaying.py", "test_replaying_auto.py", "test_repeating.py", "test_exceptions.py"),

@@ -24,6 +24,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
 
+from stoker.host.forks import at_fork
+
 T = TypeVar("T")
 
 _log = logging.getLogger("stoker")
@@ -38,8 +40,7 @@ def _new_lock() -> None:
     _lock = threading.RLock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_lock)
+at_fork(after_in_child=_new_lock)
 
 
 class _Opened:

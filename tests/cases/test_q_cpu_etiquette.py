@@ -16,7 +16,8 @@ import torch
 from torch.utils.data import Dataset
 
 import stoker
-from stoker.host.affinity import affinity_finding, mask_now, worker_finding
+from stoker.host.affinity import affinity_finding, worker_finding
+from stoker.host.cpus import mask_now
 from stoker.workers import clocks
 from stoker.workers.etiquette import look_around, quiet_fork, settle
 from tests.unit.workers.in_process import in_process

@@ -13,7 +13,6 @@ Guarantees
 from __future__ import annotations
 
 import multiprocessing
-import os
 import queue
 import threading
 import weakref
@@ -24,6 +23,7 @@ from typing import Any
 import torch
 from torch.utils.data._utils.pin_memory import pin_memory
 
+from stoker.host.forks import at_fork
 from stoker.transport.arena import LentSlots
 from stoker.transport.unbuilt import Unbuilt
 from stoker.workers.messages import Made
@@ -49,10 +49,7 @@ def _after_fork() -> None:
     _GATE.release()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork
-    )
+at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 @dataclass

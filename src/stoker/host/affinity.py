@@ -8,18 +8,9 @@ wrong: taskset, a launcher or a container may have meant it.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from stoker.host.cpus import cgroup_cpuset
-
-
-def mask_now() -> frozenset[int] | None:
-    """Numbers of the CPUs that the calling thread may run on; None where no system call tells."""
-    if not hasattr(os, "sched_getaffinity"):
-        return None
-    return frozenset(os.sched_getaffinity(0))
-
+from stoker.host.cpus import cgroup_cpuset, mask_now
 
 _AT_IMPORT = mask_now()
 

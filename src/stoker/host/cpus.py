@@ -95,10 +95,18 @@ def _loky_count(otherwise: int) -> int:
         return otherwise
 
 
-def _affinity() -> Fact[int | None]:
+def mask_now() -> frozenset[int] | None:
+    """Numbers of the CPUs that the calling thread may run on; None where no system call tells."""
     if not hasattr(os, "sched_getaffinity"):
+        return None
+    return frozenset(os.sched_getaffinity(0))
+
+
+def _affinity() -> Fact[int | None]:
+    mask = mask_now()
+    if mask is None:
         return Fact(None, "this system has no os.sched_getaffinity")
-    return Fact(len(os.sched_getaffinity(0)), "os.sched_getaffinity")
+    return Fact(len(mask), "os.sched_getaffinity")
 
 
 def _override(environ: Mapping[str, str]) -> Fact[int | None]:

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import random
 import struct
 import threading
@@ -38,6 +37,8 @@ from typing import Any
 
 import numpy as np
 import torch
+
+from stoker.host.forks import at_fork
 
 _TWISTER_BYTES = 625 * 4
 # A twister that has moved differs in its position, or, after a whole turn of 624 words, in
@@ -319,8 +320,7 @@ def _after_fork_in_child() -> None:
     _LOOKS.reset()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+at_fork(after_in_child=_after_fork_in_child)
 
 
 class GlobalStreams:

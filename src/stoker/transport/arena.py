@@ -27,7 +27,6 @@ process that keeps its batches for itself. They are for one thread each, but for
 from __future__ import annotations
 
 import ctypes
-import os
 import weakref
 from collections import deque
 from collections.abc import Collection
@@ -35,6 +34,7 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from stoker.errors import BatchTooLarge
+from stoker.host.forks import at_fork
 from stoker.transport.layout import ALIGNMENT_BYTES, SMALL_BYTES, Envelope, Packing, unpack
 from stoker.transport.shm import AttachedSegment, Kind, OwnedSegment, PrivateSegment
 
@@ -219,8 +219,7 @@ def _before_fork() -> None:
         slots._forked()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork)
+at_fork(before=_before_fork)
 
 
 class LentSlots:

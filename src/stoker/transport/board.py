@@ -23,6 +23,7 @@ import os
 import threading
 from collections import deque
 
+from stoker.host.forks import at_fork
 from stoker.host.interrupts import held_back
 from stoker.transport.board_bytes import ENTRY_BYTES, Head, write_area, write_head
 from stoker.transport.board_memory import BoardMemory, start_of
@@ -127,8 +128,7 @@ def _begin_anew() -> None:
         inherited.close()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew)
+at_fork(after_in_child=_begin_anew)
 
 
 def _close_in_the_end() -> None:

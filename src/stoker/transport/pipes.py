@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import struct
+import sys
 from collections.abc import Iterator
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
 
 _ANSWER_S, _READ_S = 5.0, 300.0
+# Linux says that a socket can be written to when three quarters of its room are free: much more
+# than what is told at once. Elsewhere nothing is known of the room, or little.
+ROOM_IS_KNOWN = sys.platform == "linux"
+"""Whether `has_room` can tell."""
 
 
 def send_descriptor(connection: Connection, descriptor: int, pid: int | None) -> None:
@@ -73,6 +79,15 @@ def never_wait(connection: Connection) -> None:
     if hasattr(socket, "AF_UNIX"):
         with contextlib.suppress(OSError):
             os.set_blocking(connection.fileno(), False)
+
+
+def has_room(connection: Connection) -> bool:
+    """Whether a few kilobytes can be written without waiting; False where nobody can tell."""
+    if not ROOM_IS_KNOWN:
+        return False
+    poll = select.poll()
+    poll.register(connection, select.POLLOUT)
+    return any(event == select.POLLOUT for _, event in poll.poll(0))
 
 
 @contextlib.contextmanager

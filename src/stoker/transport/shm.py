@@ -27,7 +27,7 @@ import ctypes
 import errno
 import mmap
 import os
-from multiprocessing import shared_memory
+from multiprocessing import resource_tracker, shared_memory
 from multiprocessing.connection import Connection
 from typing import Any, Literal
 
@@ -42,6 +42,12 @@ Kind = Literal["memfd", "named"]
 def kind_here() -> Kind:
     """The best kind of segment on this system."""
     return "memfd" if hasattr(os, "memfd_create") else "named"
+
+
+def prepare_workers(kind: Kind) -> None:
+    """Before workers are started: names are kept track of by one for all, not by one for each."""
+    if kind == "named" and os.name == "posix":
+        resource_tracker.ensure_running()
 
 
 class _Segment:

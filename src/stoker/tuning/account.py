@@ -19,7 +19,8 @@ from stoker.feed.iteration import Lasting
 from stoker.feed.meter import Meter
 from stoker.feed.restarts import Restarts
 from stoker.feed.room import Room
-from stoker.host.affinity import affinity_finding, mask_now, worker_finding
+from stoker.host.affinity import affinity_finding, worker_finding
+from stoker.host.cpus import mask_now
 from stoker.host.interrupts import undisturbed
 from stoker.host.memory import memory_facts
 from stoker.host.ranks import CpuShare, cpu_share

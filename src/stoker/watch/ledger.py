@@ -22,6 +22,7 @@ from typing import Any
 
 import psutil
 
+from stoker.host.forks import at_fork
 from stoker.host.interrupts import held_back
 from stoker.tuning.answer import Site
 from stoker.tuning.statistics import Statistics
@@ -78,8 +79,7 @@ class Ledger:
         self._folder = Path(settings.folder)
         self._over = False
         self.forget()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.forget)
+        at_fork(after_in_child=self.forget)
 
     def forget(self) -> None:
         """Begin anew."""

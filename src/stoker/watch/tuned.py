@@ -22,6 +22,7 @@ import torch.utils.data
 from torch.utils.data import dataloader
 from torch.utils.data._utils import collate, fetch, worker
 
+from stoker.host.forks import at_fork
 from stoker.host.interrupts import held_back
 from stoker.tuning.answer import Site
 from stoker.watch.conductor import Conductor
@@ -50,8 +51,7 @@ def install(settings: Settings) -> None:
         _patch_fetch(fetcher, settings.folder)
     _patch_worker_info(settings.folder)
     atexit.register(watch.close)
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=watch.forked)
+    at_fork(after_in_child=watch.forked)
 
 
 class Process:

@@ -6,6 +6,8 @@ import os
 import threading
 from pathlib import Path
 
+from stoker.host.forks import at_fork
+
 # Documentation/scheduler/sched-stats.rst: "time spent on the cpu (in nanoseconds)", "time
 # spent waiting on a runqueue (in nanoseconds)", number of timeslices.
 _SCHEDSTAT = Path("proc/thread-self/schedstat")
@@ -88,5 +90,4 @@ _clock = WaitClock()
 cpu_wait_s = _clock.cpu_wait_s
 close = _clock.close
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_clock.forget)
+at_fork(after_in_child=_clock.forget)

@@ -20,7 +20,6 @@ from __future__ import annotations
 import functools
 import os
 import random
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from torch.utils.data._utils import worker as torch_worker
 from torch.utils.data.graph_settings import apply_random_seed
 
 from stoker.errors import StokerError
+from stoker.host.cpus import mask_now
 from stoker.order.epoch import Task
 from stoker.order.keys import EpochKey
 from stoker.per_process import close_all
@@ -140,7 +140,7 @@ def run(
         files: What came along by fork and is to be opened again.
     """
     leave_to_the_parent()
-    if parent_pid is not None and sys.platform == "linux" and not end_with(parent_pid):
+    if parent_pid is not None and not end_with(parent_pid):
         return
     let_have_children()
     for other in inherited:
@@ -361,4 +361,5 @@ class _Worker:
 
 
 def _affinity() -> tuple[int, ...] | None:
-    return tuple(sorted(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else None
+    mask = mask_now()
+    return None if mask is None else tuple(sorted(mask))

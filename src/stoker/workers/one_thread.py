@@ -36,7 +36,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -45,6 +44,8 @@ from typing import Any, Protocol
 
 import threadpoolctl
 import torch
+
+from stoker.host.forks import at_fork
 
 _set_torch_threads = torch.set_num_threads
 
@@ -129,8 +130,7 @@ def _note_copy() -> None:
     _copied = True
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_note_copy)
+at_fork(after_in_child=_note_copy)
 
 
 def is_copy() -> bool:

@@ -28,15 +28,16 @@ import weakref
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from multiprocessing import process as multiprocessing_process
-from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from typing import Any
 
 from stoker.errors import TransportError
+from stoker.host.forks import at_fork
 from stoker.host.interrupts import undisturbed
 from stoker.order.epoch import Task
 from stoker.transport.arena import LentSlots, Shipment
 from stoker.transport.pipes import bound_waiting, never_wait
+from stoker.transport.shm import prepare_workers
 from stoker.workers.blackbox import BlackBox
 from stoker.workers.building import Sealed
 from stoker.workers.death import Died, await_end, died_as, has_ended, keep_peak
@@ -91,8 +92,7 @@ def _after_fork_in_child() -> None:
         children.difference_update(pool.processes)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
+at_fork(after_in_child=_after_fork_in_child)
 
 
 class ProcessPool:
@@ -131,8 +131,7 @@ class ProcessPool:
         self._members: dict[int, Member] = {}
         self.deaths: dict[int, Died] = {}
         self.largest_bytes = 0
-        if job.segments == "named" and os.name == "posix":
-            resource_tracker.ensure_running()  # One for all: each worker would start its own.
+        prepare_workers(job.segments)
 
     def add(self, count: int, first: BeginEpoch) -> list[int]:
         """Starts workers. Each tells with `Started` that it has come up.

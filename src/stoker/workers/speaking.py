@@ -13,8 +13,6 @@ from __future__ import annotations
 
 import logging
 import os
-import select
-import sys
 import threading
 import time
 from collections import deque
@@ -22,13 +20,11 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
 
+from stoker.transport.pipes import ROOM_IS_KNOWN, has_room
 from stoker.workers.messages import Told, dumps
 
 _KEPT = 256
 _WITH_AN_ANSWER = 16
-# Linux says that a socket can be written to when three quarters of its room are free: much more
-# than what is told at once. Elsewhere nothing is known of the room, or little.
-_KNOWS_ROOM = sys.platform == "linux"
 
 
 class Speaker:
@@ -63,7 +59,7 @@ class Speaker:
             OSError: The main process is gone.
         """
         with self._speaking:
-            self._say_kept(0 if _KNOWS_ROOM else _WITH_AN_ANSWER)
+            self._say_kept(0 if ROOM_IS_KNOWN else _WITH_AN_ANSWER)
             self._connection.send_bytes(data)
             if then is not None:
                 then()
@@ -97,7 +93,7 @@ class Speaker:
     def _say_kept(self, at_least: int) -> bool:
         """Says what was kept; so many in any case. Returns whether all has been said."""
         while self._kept:
-            if at_least <= 0 and not self._has_room():
+            if at_least <= 0 and not has_room(self._connection):
                 return False
             at_least -= 1
             self._connection.send_bytes(self._kept.popleft())
@@ -105,13 +101,6 @@ class Speaker:
             lost, self._lost = self._lost, 0
             self._kept.append(dumps(Told(self._worker, "log", _of_losses(lost))))
         return True
-
-    def _has_room(self) -> bool:
-        if not _KNOWS_ROOM:
-            return False
-        poll = select.poll()
-        poll.register(self._connection, select.POLLOUT)
-        return any(event == select.POLLOUT for _, event in poll.poll(0))
 
 
 def _of_losses(lost: int) -> dict[str, Any]:

@@ -127,5 +127,7 @@ def let_have_children() -> None:
 
 def end_with(parent_pid: int) -> bool:
     """Has the system kill this process with its parent, on Linux; False when that is gone."""
+    if sys.platform != "linux":
+        return True
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     return os.getppid() == parent_pid
