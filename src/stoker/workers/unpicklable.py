@@ -6,9 +6,8 @@ import pickle
 from collections.abc import Callable
 from typing import Any
 
-import torch
-
 from stoker.errors import NotPicklable
+from stoker.host.arriving import is_here
 from stoker.transport.fields import Found, innermost, kind_of, samples_at
 from stoker.transport.layout import Packing
 
@@ -39,7 +38,15 @@ class _Nowhere:
 class _Sent(pickle.Pickler):
     def persistent_id(self, thing: Any) -> str | None:
         own_way = type(thing).__module__.startswith("multiprocessing.")
-        return "sent" if own_way or isinstance(thing, torch.Tensor) else None
+        return "sent" if own_way or _is_tensor(thing) else None
+
+
+def _is_tensor(thing: object) -> bool:
+    if not is_here("torch"):
+        return False
+    import torch
+
+    return isinstance(thing, torch.Tensor)
 
 
 def cannot_be_sent(
