@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stoker.host.arriving import is_here
+from stoker.transport.columns import Column, ColumnPickler
 from stoker.transport.unbuilt import Unbuilt
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Packing:
         if is_here("torch"):
             _tensors().TensorPickler(file, self).dump(batch)
         else:
-            pickle.Pickler(file, protocol=5, buffer_callback=self.take_buffer).dump(batch)
+            ColumnPickler(file, self).dump(batch)
         self.stream: bytes | Region = file.getvalue()
         if len(self.stream) > SMALL_BYTES:
             source = memoryview(self.stream)
@@ -114,6 +115,12 @@ class Packing:
             # With the tensor itself: were it freed, another could have its id.
             known = self._seen[id(tensor)] = (tensor, self._place(tensor))
         return known[1]
+
+    def take_column(self, column: Column) -> tuple[Any, ...]:
+        """Places what is to be a tensor; returns what stands for it in the stream."""
+        region = self._reserve(column.view.nbytes)
+        self.placed.append(Placed(region, column.view))
+        return column.code, region.offset, (len(column),), None
 
     def _place(self, tensor: torch.Tensor) -> tuple[Any, ...]:
         size_bytes = tensor.numel() * tensor.element_size()

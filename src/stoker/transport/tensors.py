@@ -28,6 +28,7 @@ DTYPES: tuple[torch.dtype, ...] = tuple(
     )
 )
 DTYPE_CODES = {dtype: code for code, dtype in enumerate(DTYPES)}
+DTYPES += (torch.int64, torch.float64, torch.bool)  # See `columns`.
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:

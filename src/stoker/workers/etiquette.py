@@ -63,7 +63,7 @@ def look_around() -> None:
     Nothing is changed. A worker that hasn't inherited what was found looks for itself.
     """
     global _libraries
-    _libraries = loaded_libraries()
+    _libraries = loaded_libraries() if is_here("numpy") or is_here("torch") else None
 
 
 def settle(*, forked: bool) -> None:

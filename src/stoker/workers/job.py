@@ -37,6 +37,7 @@ from stoker.workers.clocks import cpu_wait_s
 from stoker.workers.digest import RunningDigest
 from stoker.workers.etiquette import settle
 from stoker.workers.last_words import keep_last_words
+from stoker.workers.lean import resolved
 from stoker.workers.likeness import likeness
 from stoker.workers.making import AT_NO_SAMPLE, Draws, Ended, IterableMaker, MapMaker
 from stoker.workers.messages import (
@@ -196,11 +197,12 @@ class _Worker:
 
     def _new_maker(self) -> MapMaker | IterableMaker:
         job, key = self._job, EpochKey(*self._epoch.key)
+        collate = resolved(job.collate_fn)
         if job.iterable:
             return IterableMaker(
                 self._dataset,
                 batched=job.batched,
-                collate=job.collate_fn,
+                collate=collate,
                 drop_last=job.drop_last,
                 key=key,
                 shard=self._number,
@@ -209,7 +211,7 @@ class _Worker:
         return MapMaker(
             self._dataset,
             batched=job.batched,
-            collate=job.collate_fn,
+            collate=collate,
             key=key,
             draws=job.draws,
             on_error=job.on_error,

@@ -27,6 +27,7 @@ from stoker.order.broken import Damage
 from stoker.order.epoch import Task
 from stoker.order.keys import EpochKey
 from stoker.order.streams import GlobalStreams
+from stoker.workers.lean import Lean
 from stoker.workers.mending import Mender, Seed
 from stoker.workers.one_thread import OneThread, is_copy
 from stoker.workers.tables import Rows
@@ -259,6 +260,8 @@ def _left(samples: list[Any]) -> Any:
 
 def _draws_nothing(collate: Any) -> bool:
     """See `stoker.workers.collating.draws_nothing`; torch's own function brings torch along."""
+    if isinstance(collate, Lean):
+        return True
     if not is_here("torch"):
         return False
     from stoker.workers.collating import draws_nothing
