@@ -13,7 +13,6 @@ from typing import Any
 
 _KINDS: dict[type, tuple[str, int]] = {int: ("q", -3), float: ("d", -2), bool: ("b", -1)}
 """For each type of numbers how they lie in memory, and where `tensors.DTYPES` has their type."""
-DTYPE_NAMES = {-3: "torch.int64", -2: "torch.float64", -1: "torch.bool"}
 
 
 class Column:
@@ -40,11 +39,6 @@ class Column:
 
     def __len__(self) -> int:
         return len(self._values)
-
-    @property
-    def address(self) -> int:
-        """Where its bytes lie."""
-        return self._values.buffer_info()[0]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """For a pickler that does not know columns."""

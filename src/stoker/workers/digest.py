@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from stoker.host.arriving import when_imported
-from stoker.transport.columns import DTYPE_NAMES, Column
 from stoker.workers.tolerance import Nothing
 
 if TYPE_CHECKING:
@@ -94,12 +93,6 @@ def _tensor(tensor: torch.Tensor) -> _Seen:
     return hash((fact, crc32(repr(corners).encode()))), ()
 
 
-def _column(column: Column) -> _Seen:
-    """The same as of the tensor that it is to be."""
-    fact = hash((hash((len(column),)), crc32(DTYPE_NAMES[column.code].encode()), True))
-    return hash((fact, _sampled(column.address, column.view.nbytes))), ()
-
-
 def _array(array: np.ndarray[Any, Any]) -> _Seen:
     fact = hash((array.shape, crc32(array.dtype.str.encode())))
     if array.dtype.hasobject:
@@ -158,13 +151,11 @@ _EXACT: dict[type, Callable[[Any], _Seen]] = {
     complex: _plain,
     type(None): _plain,
     Nothing: _plain,
-    Column: _column,
     dict: _mapping,
     list: _sequence,
     tuple: _sequence,
 }
 _KIND_CODES = {kind: _named(kind) for kind in _EXACT}
-_KIND_CODES[Column] = crc32(b"Tensor")
 _KINDS: list[tuple[type, Callable[[Any], _Seen]]] = [(Mapping, _mapping), *_EXACT.items()]
 
 
