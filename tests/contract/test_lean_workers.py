@@ -1,7 +1,7 @@
 """Workers without torch: batches, draws and errors are what they are anywhere else.
 
-The data sets are defined inside functions, so they go to a fresh worker by value, and the module
-of the tests, which imports torch, does not.
+The data sets are those of a program's main module, or a notebook: of no module that a worker could
+import, and with it torch.
 """
 
 from __future__ import annotations
@@ -35,81 +35,98 @@ def outcomes(loader: Any) -> list[Any]:
         except StopIteration:
             return found
         except Exception as error:
-            found.append((type(error), str(error).splitlines()[-1]))
+            found.append((type(error), _words(error)))
         else:
             found.append({name: told(value) for name, value in batch.items()})
 
 
+def _words(error: Exception) -> str:
+    """What an error says, whether or not a worker says first what it is."""
+    return str(error).splitlines()[-1].removeprefix(f"{type(error).__name__}: ")
+
+
 def told(value: Any) -> Any:
+    if isinstance(value, list):
+        return [told(each) for each in value]
     return (value.dtype, value.tolist()) if isinstance(value, torch.Tensor) else value
+
+
+PLAIN = """
+class Plain(Base):
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        import sys
+
+        lean = not {"torch", "numpy"} & sys.modules.keys()
+        return {"i": index, "x": index / 7, "even": index % 2 == 0, "told": "lean" if lean else ""}
+"""
+LATE = """
+class Late(Base):
+    def __init__(self, late, main):
+        self.late, self.main = late, main
+
+    def __len__(self):
+        return 24
+
+    def __getitem__(self, index):
+        import os
+        import random
+
+        drawn = [0.0, 0.0, 0.0]
+        if index >= self.late:
+            drawn[0] = random.random()
+        if index >= self.late + 2:
+            import numpy as np
+
+            drawn[1] = float(np.random.rand())
+        if index >= self.late + 5:
+            import torch
+            from torch.utils.data import Dataset, get_worker_info
+
+            assert isinstance(self, Dataset)
+            assert torch.get_num_threads() == 1
+            drawn[2] = torch.rand(1).item()
+            if os.getpid() != self.main:
+                assert get_worker_info().num_workers == 2
+        return {"i": index, "drawn": drawn}
+"""
+ODD = """
+class Odd(Base):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        if index == 7:
+            raise LookupError("of the data set")
+        return {"x": {1: None, 2: 2**70, 5: "text"}.get(index, index)}
+"""
+
+
+def defined(source: str, base: Any = Dataset) -> Any:
+    """The class that a source defines, in a module that nobody can import."""
+    names = {"__name__": "a_notebook", "Base": base}
+    exec(source, names)
+    return list(names.values())[-1]
 
 
 @pytest.mark.parametrize("base", [object, Dataset])
 def test_batches_of_plain_samples_are_made_without_torch(base: Any) -> None:
-    class Plain(base):  # type: ignore[misc]
-        def __len__(self) -> int:
-            return 24
-
-        def __getitem__(self, index: int) -> Any:
-            import sys
-
-            if "torch" in sys.modules or "numpy" in sys.modules:
-                return {"i": index, "x": index / 7, "even": index % 2 == 0, "name": str(index)}
-            return {"i": index, "x": index / 7, "even": index % 2 == 0, "name": f"{index} lean"}
-
-    here, there = both(Plain(), batch_size=4)
-    assert all(name.endswith(" lean") for batch in there for name in batch.pop("name"))
-    for batch in here:
-        batch.pop("name")
+    here, there = both(defined(PLAIN, base)(), batch_size=4)
+    assert all(batch.pop("told") == ["lean"] * 4 for batch in there)
+    assert all(batch.pop("told") == [""] * 4 for batch in here)
     assert here == there
 
 
 @pytest.mark.parametrize("late", [8, 10])
 def test_torch_and_numpy_that_come_in_the_middle_draw_what_they_should(late: int) -> None:
-    main = os.getpid()
-
-    class Late(Dataset):  # type: ignore[type-arg]
-        def __len__(self) -> int:
-            return 24
-
-        def __getitem__(self, index: int) -> Any:
-            import os
-            import random
-
-            drawn = [0.0, 0.0, 0.0]
-            if index >= late:
-                drawn[0] = random.random()
-            if index >= late + 2:
-                import numpy as np
-
-                drawn[1] = float(np.random.rand())
-            if index >= late + 5:
-                import torch
-                from torch.utils.data import get_worker_info
-
-                assert isinstance(self, torch.utils.data.Dataset)
-                assert torch.get_num_threads() == 1
-                drawn[2] = torch.rand(1).item()
-                if os.getpid() != main:
-                    assert get_worker_info().num_workers == 2
-            return {"i": index, "drawn": drawn}
-
-    here, there = both(Late(), batch_size=4)
+    here, there = both(defined(LATE)(late, os.getpid()), batch_size=4)
     assert here == there
     assert [batch["i"][1] for batch in there] == [list(range(n, n + 4)) for n in range(0, 24, 4)]
 
 
 def test_errors_are_those_of_torch() -> None:
-    class Odd:
-        def __len__(self) -> int:
-            return 8
-
-        def __getitem__(self, index: int) -> Any:
-            odd = {1: None, 2: 2**70, 5: "text"}
-            if index == 7:
-                raise LookupError("of the data set")
-            return {"x": odd.get(index, index)}
-
-    here, there = both(Odd(), batch_size=2)
+    here, there = both(defined(ODD, object)(), batch_size=2)
     assert here == there
     assert [type(each) for each in here] == [tuple, tuple, tuple, tuple]

@@ -23,6 +23,7 @@ import socket
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from multiprocessing import process as multiprocessing_process
 from multiprocessing.connection import wait
@@ -37,6 +38,8 @@ from stoker.workers.template import PID, STATUS, Request, run_alone, serve
 _DIFFERING = ("num_workers", "wanted")
 _MOST_LOST = 3
 _HASH_SEED = "PYTHONHASHSEED"
+# So that a template has one thread; workers have one in any case, see `etiquette`.
+_ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _spawn: Any = multiprocessing.spawn
 _PREPARING = threading.RLock()
 
@@ -170,8 +173,6 @@ class FromTemplate:
         self._parent_pid = parent_pid
         self._pid: int | None = None
         self._code: int | None = None
-        self._of: Template | None = None
-        self._end = contextlib.ExitStack()
 
     @property
     def _popen(self) -> Any:
@@ -181,25 +182,23 @@ class FromTemplate:
         """Asks for it; it comes up by itself."""
         connection, box = self._ends
         self.sentinel, status = os.pipe()
-        self._end.callback(os.close, self.sentinel)
+        self._end = weakref.finalize(self, os.close, self.sentinel)
         try:
             os.set_blocking(self.sentinel, False)
             descriptors = [connection.fileno(), status]
             descriptors += [box.descriptor] if box.is_there else []
             self._ask(descriptors)
         except BaseException:
-            self._end.close()
+            self._end()
             raise
         finally:
             os.close(status)
 
     def _ask(self, descriptors: list[int]) -> None:
-        self._of = self._context.template(self._parent_pid)
         try:
-            self._of.ask(self._request, descriptors)
+            self._context.template(self._parent_pid).ask(self._request, descriptors)
         except (BrokenPipeError, ConnectionResetError):  # It has just been killed.
-            self._of = self._context.template(self._parent_pid)
-            self._of.ask(self._request, descriptors)
+            self._context.template(self._parent_pid).ask(self._request, descriptors)
 
     def _hear(self) -> None:
         """Takes in what the template has told."""
@@ -261,23 +260,26 @@ class _SpawnedWithoutMain(multiprocessing.context.SpawnProcess):
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:
-        with _without_main(), _one_hash_seed():
+        with _without_main(), _environment():
             return multiprocessing.context.SpawnProcess._Popen(process_obj)
 
 
 @contextlib.contextmanager
-def _one_hash_seed() -> Iterator[None]:
-    if os.environ.get(_HASH_SEED, "random") != "random":
-        yield
-        return
-    before = os.environ.get(_HASH_SEED)
-    os.environ[_HASH_SEED] = "0"
+def _environment() -> Iterator[None]:
+    """What a new interpreter has to find in it at once, in this process for as long as it takes."""
+    wanted = dict.fromkeys(_ONE_THREAD, "1")
+    if os.environ.get(_HASH_SEED, "random") == "random":
+        wanted[_HASH_SEED] = "0"
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
     try:
         yield
     finally:
-        del os.environ[_HASH_SEED]
-        if before is not None:
-            os.environ[_HASH_SEED] = before
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 @contextlib.contextmanager

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import locale
+import os
 import sys
 from dataclasses import dataclass
 from typing import Any
 
-from stoker.host.arriving import when_imported
+from stoker.host.arriving import is_here, when_imported
 from stoker.workers.settings import Settings
 from stoker.workers.telling import Wanted
 
@@ -25,6 +26,7 @@ class State:
     Attributes:
         settings: Of the program's own modules.
         wanted: Log records and warnings.
+        hash_seed: The variable ``PYTHONHASHSEED``.
         recursion_limit: As `sys.getrecursionlimit` has it.
         locale: As `locale.setlocale` has it.
         torch: What torch is set to, by what is told; empty where the program has no torch.
@@ -33,6 +35,7 @@ class State:
 
     settings: Settings
     wanted: Wanted
+    hash_seed: str | None
     recursion_limit: int
     locale: str
     torch: dict[str, Any]
@@ -49,6 +52,7 @@ class State:
         return cls(
             Settings(modules),
             Wanted.here(),
+            os.environ.get("PYTHONHASHSEED"),
             sys.getrecursionlimit(),
             locale.setlocale(locale.LC_ALL),
             _of_torch(),
@@ -58,6 +62,10 @@ class State:
     def apply(self) -> None:
         """Puts it in place in this process, but for libraries that are not loaded yet."""
         self.wanted.apply()
+        if self.hash_seed is None:
+            os.environ.pop("PYTHONHASHSEED", None)
+        else:
+            os.environ["PYTHONHASHSEED"] = self.hash_seed
         sys.setrecursionlimit(self.recursion_limit)
         with contextlib.suppress(locale.Error):  # One that was made up.
             locale.setlocale(locale.LC_ALL, self.locale)
@@ -67,9 +75,9 @@ class State:
 
     def apply_to_libraries(self) -> None:
         """Puts in place what those libraries keep that are loaded now; twice does no harm."""
-        if self.torch and "torch" in sys.modules:
+        if self.torch and is_here("torch"):
             _set_torch(self.torch)
-        if self.numpy_errors and "numpy" in sys.modules:
+        if self.numpy_errors and is_here("numpy"):
             sys.modules["numpy"].seterr(**self.numpy_errors)
 
 
@@ -92,11 +100,18 @@ def _of_torch() -> dict[str, Any]:
 
 
 def _set_torch(told: dict[str, Any]) -> None:
+    """Sets what is not so already: some of these load a good part of torch when they are called."""
     torch: Any = sys.modules["torch"]
-    torch.set_default_dtype(getattr(torch, told["dtype"]))
-    if told["device"] is not None:
-        torch.set_default_device(told["device"])
-    torch.set_grad_enabled(told["grad"])
-    torch.use_deterministic_algorithms(told["deterministic"][0], warn_only=told["deterministic"][1])
-    torch.set_float32_matmul_precision(told["precision"])
-    torch.multiprocessing.set_sharing_strategy(told["sharing"])
+    setters: dict[str, Any] = {
+        "dtype": lambda name: torch.set_default_dtype(getattr(torch, name)),
+        "device": torch.set_default_device,
+        "grad": torch.set_grad_enabled,
+        "deterministic": lambda both: torch.use_deterministic_algorithms(
+            both[0], warn_only=both[1]
+        ),
+        "precision": torch.set_float32_matmul_precision,
+        "sharing": torch.multiprocessing.set_sharing_strategy,
+    }
+    for name, value in _of_torch().items():
+        if told[name] != value:
+            setters[name](told[name])

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from stoker.host.arriving import when_imported
+from stoker.host.arriving import is_here, when_imported
 from stoker.workers.speaking import Speaker
 
 _LONGEST = 4000  # characters of a text
@@ -66,7 +66,7 @@ class Wanted:
         known = [found for at in range(len(self.filters)) for found in self._filter(at)]
         warnings.resetwarnings()  # What was shown once may be shown again.
         warnings.filters[:] = known  # type: ignore[index]
-        for package in {package for package, _ in self.filters} - sys.modules.keys():
+        for package in sorted({package for package, _ in self.filters if not is_here(package)}):
             # It is not imported for a filter's sake.
             when_imported(package, functools.partial(self._complete, package))
 
@@ -74,7 +74,7 @@ class Wanted:
         """One of the filters; none where its category is not to be had here."""
         package, entry = self.filters[at]
         try:
-            return [pickle.loads(entry)] if package in sys.modules else []
+            return [pickle.loads(entry)] if is_here(package) else []
         except Exception:  # Whatever importing its module raises.
             return []
 

@@ -47,7 +47,6 @@ from stoker.workers.state import State
 PID, STATUS = struct.Struct("=q"), struct.Struct("=qq")
 _LONGEST_REQUEST_BYTES = 1 << 18
 _ORPHAN_CHECK_S = 1.0
-_ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class Request(NamedTuple):
@@ -90,7 +89,6 @@ def serve(control: socket.socket, sent: Sent, state: bytes, parent_pid: int | No
 def open_job(sent: Sent, data: bytes) -> Any:
     """The job, in a new interpreter, whose main module is an empty one."""
     sys.modules["__main__"] = types.ModuleType("__main__")
-    os.environ.pop("PYTHONHASHSEED", None)
     state: State = by_value.loads(data)
     state.apply()
     state.settings.put_in_place()
@@ -113,7 +111,6 @@ class _Template:
 
     def take(self, sent: Sent, state: bytes) -> None:
         """Unpickles the job; whatever that raises, each worker will tell of it."""
-        os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
         before = _descriptors()
         try:
             job = open_job(sent, state)
