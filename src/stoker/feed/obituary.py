@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stoker.errors import WorkerDied
+from stoker.feed.growing import History
 from stoker.host.shortage import Shortage
 from stoker.order.epoch import Task
 from stoker.sizes import in_words
@@ -30,6 +31,9 @@ class Obituary:
         starting: Whether it had not come up, so that it may not have begun with the batch.
         before: What was short when workers were first started.
         after: What is short now.
+        history: What it has told of its memory; None: nothing.
+        growth: What the memory of workers likely grows by, and what changes that; empty where it
+            is not known to grow.
     """
 
     death: Died
@@ -38,6 +42,8 @@ class Obituary:
     starting: bool = False
     before: Shortage = _NOT_KNOWN
     after: Shortage = _NOT_KNOWN
+    history: History | None = None
+    growth: tuple[str, str] = ("", "")
 
     @property
     def how(self) -> str:
@@ -112,8 +118,10 @@ class Obituary:
                 'process does not find: it was defined under `if __name__ == "__main__":`; or '
                 "code that ends the process, in worker_init_fn, the data set or a library"
             )
+        if code is not None and code < 0:
+            return _LIKELY.get(-code, "somebody, or a program, sent it that signal")
         places = "worker_init_fn, the data set" if self.starting else "the data set"
-        return _LIKELY.get(code or 0, f"code that ends the process, in {places} or a library")
+        return f"code that ends the process, in {places} or a library"
 
     @property
     def change(self) -> str:
@@ -123,7 +131,8 @@ class Obituary:
         if self.death.exitcode == -signal.SIGTERM:
             return "who sends SIGTERM to the workers; max_restarts= bounds how many are replaced"
         if self.death.exitcode == _KILLED and _MEMORY in self.likely:
-            return "smaller batches, fewer workers, or prefetch_factor= and memory_limit="
+            usual = "smaller batches, fewer workers, or prefetch_factor= and memory_limit="
+            return self.growth[1] or usual
         return "num_workers=0 shows the fault in the main process, which it may end as well"
 
     @property
@@ -133,13 +142,18 @@ class Obituary:
             (self.before.machine_kills, self.after.machine_kills),
         )
         if any(was is not None and now is not None and now > was for was, now in kills):
-            return f"{_MEMORY} and killed it"
+            return f"{_MEMORY} and killed it{self._grew}"
         if all(was is None or now is None for was, now in kills):
-            return f"{_MEMORY} and killed it (its log tells), or somebody did"
+            return f"{_MEMORY} and killed it (its log tells), or somebody did{self._grew}"
         return (
             "somebody, or a program, killed it, perhaps the data set's own code: the system counts "
             "no lack of memory"
         )
+
+    @property
+    def _grew(self) -> str:
+        """What the growth of memory likely comes from, as a clause."""
+        return f"; workers' memory has grown, likely by {self.growth[0]}" if self.growth[0] else ""
 
     @property
     def _bus(self) -> str:
@@ -154,6 +168,10 @@ class Obituary:
         lines = []
         if self.death.peak_bytes:
             lines.append(f"the worker had {in_words(self.death.peak_bytes)} of memory at its peak")
+        if self.history is not None and self.history.looks:
+            own, grown = self.history.looks[-1].private_bytes, self.history.grown_bytes
+            since = f", {in_words(grown)} more than when it was ready" if grown > 0 else ""
+            lines.append(f"it had {in_words(own)} of that for itself when it last looked{since}")
         for where, was, now in (
             ("its control group", self.before.group_kills, self.after.group_kills),
             ("the machine", self.before.machine_kills, self.after.machine_kills),
@@ -216,7 +234,14 @@ _MEMORY = "the system ran out of memory"
 _KILLED = -getattr(signal, "SIGKILL", 9)
 _BUS = -getattr(signal, "SIGBUS", 7)
 _LIKELY = {
-    -11: "a fault in a compiled library that the data set uses, or a stack that overflowed",
-    -6: "a compiled library that the data set uses gave up",
-    -4: "a compiled library that the data set uses has code that this CPU can't run",
+    1: "the terminal or the session that it belonged to was closed",
+    4: "a compiled library that the data set uses has code that this CPU can't run",
+    6: "a compiled library that the data set uses gave up",
+    8: "a compiled library that the data set uses divided by zero",
+    11: "a fault in a compiled library that the data set uses, or a stack that overflowed",
+    13: "it wrote into a pipe that nobody reads any more",
+    14: "a timer that was set in the worker went off",
+    24: "it reached its limit of CPU time (`ulimit -t`, or the scheduler's)",
+    25: "a file that it wrote passed the limit of a file's size (`ulimit -f`)",
 }
+"""By the number of a signal on Linux, most of which are the same elsewhere."""

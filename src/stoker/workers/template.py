@@ -176,6 +176,7 @@ class _Template:
             process.start()
         except OSError:
             traceback.print_exc()
+            _write(status, PID.pack(0) + STATUS.pack(1, -1))
             os.close(status)
             return
         finally:
