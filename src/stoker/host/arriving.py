@@ -32,6 +32,15 @@ def is_here(name: str) -> bool:
     return True
 
 
+def classes(*names: str) -> tuple[type, ...]:
+    """Those classes whose package has been imported, for `isinstance`; ``numpy.ndarray`` say.
+
+    Nothing is an instance of the others.
+    """
+    there = (name.split(".") for name in names if is_here(name.partition(".")[0]))
+    return tuple(getattr(sys.modules[package], name) for package, name in there)
+
+
 def when_imported(name: str, act: Callable[[], None], *, first: bool = False) -> None:
     """Does something as soon as a module is there: now, or in whichever thread imports it.
 

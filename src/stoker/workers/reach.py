@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-import torch
+from stoker.host.arriving import classes
 
 _OBJECTS, _ITEMS, _MODULES = 400, 16, 64
 MAIN = ("__main__", "__mp_main__")
@@ -88,7 +88,9 @@ def _parts(thing: Any) -> list[Any]:
         return [thing.__self__, thing.__func__]
     if isinstance(thing, FunctionType):
         return [cell.cell_contents for cell in thing.__closure__ or () if _is_filled(cell)]
-    if isinstance(thing, (type, ModuleType, torch.Tensor, CodeType, str, bytes, int, float)):
+    if isinstance(
+        thing, (*classes("torch.Tensor"), type, ModuleType, CodeType, str, bytes, int, float)
+    ):
         return []
     held = getattr(thing, "__dict__", None)
     return list(held.values()) if type(held) is dict else []
@@ -133,9 +135,11 @@ def _imported(names: Iterable[str]) -> tuple[set[str], set[str]]:
 
 
 def _is_on_accelerator(thing: Any) -> bool:
-    if isinstance(thing, torch.Tensor):
+    tensors: Any = classes("torch.Tensor")
+    devices: Any = classes("torch.device")
+    if isinstance(thing, tensors):
         return thing.device.type not in _ON_CPU
-    return isinstance(thing, torch.device) and thing.type not in _ON_CPU
+    return isinstance(thing, devices) and thing.type not in _ON_CPU
 
 
 def _codes(thing: Any) -> Iterator[CodeType]:
