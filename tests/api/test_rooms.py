@@ -27,6 +27,7 @@ ROOMS = [
     "transport",
     "order",
     "host",
+    "per_process",
     "arguments",
     "options",
     "sizes",

@@ -22,6 +22,7 @@ import os
 import random
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -30,10 +31,14 @@ from stoker.errors import StokerError
 from stoker.host.arriving import is_here, when_imported
 from stoker.order.epoch import Task
 from stoker.order.keys import EpochKey
+from stoker.per_process import close_all
 from stoker.transport.arena import NewSlot, Shipment, WorkerArena
 from stoker.transport.shm import Kind
+from stoker.workers.accelerated import advised
 from stoker.workers.blackbox import BlackBox
+from stoker.workers.building import Sealed, build
 from stoker.workers.clocks import cpu_wait_s
+from stoker.workers.descriptors import Position, open_again
 from stoker.workers.digest import RunningDigest
 from stoker.workers.etiquette import settle
 from stoker.workers.growth import GrowthWatch
@@ -107,18 +112,19 @@ class Job:
 
 
 def run(
-    job: Job,
+    sealed: Sealed,
     worker: int,
     connection: Connection,
     inherited: list[Connection | BlackBox],
     first: BeginEpoch,
     parent_pid: int | None,
     box: BlackBox,
+    files: Sequence[Position] = (),
 ) -> None:
     """Serves batches until the pipe ends.
 
     Args:
-        job: What to do.
+        sealed: What to do, a `Job`.
         worker: Number of this worker, from 0.
         connection: To the main process.
         inherited: What is for other workers and came along by fork, to be closed.
@@ -126,6 +132,7 @@ def run(
         parent_pid: The process to end with, whatever happens to it, where the system can
             see to that; None where it can't.
         box: What it is to write its stacks into.
+        files: What came along by fork and is to be opened again.
     """
     leave_to_the_parent()
     if parent_pid is not None and sys.platform == "linux" and not end_with(parent_pid):
@@ -133,12 +140,16 @@ def run(
     let_have_children()
     for other in inherited:
         other.close()
+    open_again(files)
     box.install()
     keep_last_words(box)
     try:
+        job = build(sealed.open, worker, connection)
         _Worker(job, worker, connection, first, box).serve()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # The main process has closed the pipe, or is gone.
+    finally:
+        close_all()
 
 
 class _Worker:
@@ -186,7 +197,8 @@ class _Worker:
                 self._job.worker_init_fn(self._number)
             self._maker = self._new_maker()
         except BaseException as error:  # Its SystemExit too: the worker goes on.
-            self._init_failure = Raised.of(error, self._where("in worker_init_fn"))
+            raised = Raised.of(error, self._where("in worker_init_fn"))
+            self._init_failure = advised(raised, error, self._dataset)
 
     def _torch_came(self) -> None:
         self._share_seed(self._epoch)
@@ -313,7 +325,8 @@ class _Worker:
             where = self._where(f"{place} of batch {number}")
             if digest is None:
                 digest = self._digest.add_error(error) if self._digest is not None else 0
-            self._fail(Failed(epoch, number, Raised.of(error, where), digest))
+            raised = advised(Raised.of(error, where), error, self._dataset)
+            self._fail(Failed(epoch, number, raised, digest))
         else:
             new = shipment.new
             self._speaker.answer(answer, then=None if new is None else lambda: self._hand_over(new))
