@@ -7,12 +7,13 @@ import multiprocessing
 import operator
 import os
 import sys
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from stoker.errors import ArgumentError, ArgumentTypeError
 from stoker.sizes import size_bytes
+
+if TYPE_CHECKING:
+    import torch
 
 _SEED_LIMIT = 1 << 64
 AUTO = "auto"
@@ -356,6 +357,8 @@ def own_generator(seed: int | None, generator: torch.Generator | None) -> torch.
     if seed is None:
         return generator
     if generator is None:
+        import torch
+
         return torch.Generator().manual_seed(seed)
     if generator.initial_seed() % _SEED_LIMIT != seed:
         raise ArgumentError(

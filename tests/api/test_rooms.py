@@ -225,6 +225,11 @@ def test_the_command_line_comes_up_without_torch() -> None:
     assert "torch" not in loaded_by("import stoker.cli")
 
 
+def test_a_worker_comes_up_without_what_its_data_set_may_not_need() -> None:
+    loaded = loaded_by("import stoker.workers.job")
+    assert not loaded & {"torch", "numpy", "psutil", "threadpoolctl", "click", "rich", "plotly"}
+
+
 def test_the_loader_does_not_bring_the_command_line_along() -> None:
     loaded = loaded_by("import stoker; stoker.DataLoader")
     assert "torch" in loaded

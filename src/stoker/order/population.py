@@ -5,17 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import torch
-from torch.utils.data import (
-    BatchSampler,
-    DistributedSampler,
-    RandomSampler,
-    SequentialSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
-)
-
 _WHOLE = 1 << 64
 
 
@@ -48,6 +37,8 @@ class Population:
         indices, weights = self._indices, self._weights
         if weights is None:
             return indices[bits * len(indices) // _WHOLE]
+        import numpy as np
+
         if self._sums is None:
             self._sums = np.cumsum(np.asarray(weights, dtype=np.float64))
         aim = bits / _WHOLE * self._sums[-1]
@@ -67,6 +58,8 @@ def population_of(sampler: Any, *, batched: bool) -> Population | None:
     Returns:
         None where it cannot be known, or there are none.
     """
+    from torch.utils.data import BatchSampler
+
     if batched:
         return population_of(sampler.sampler, batched=False) if _is(sampler, BatchSampler) else None
     try:
@@ -77,6 +70,14 @@ def population_of(sampler: Any, *, batched: bool) -> Population | None:
 
 
 def _known(sampler: Any) -> Population | None:
+    from torch.utils.data import (
+        DistributedSampler,
+        RandomSampler,
+        SequentialSampler,
+        SubsetRandomSampler,
+        WeightedRandomSampler,
+    )
+
     if _is(sampler, SequentialSampler, RandomSampler):
         return Population(range(len(sampler.data_source)))
     if _is(sampler, DistributedSampler):
@@ -84,7 +85,7 @@ def _known(sampler: Any) -> Population | None:
     if _is(sampler, SubsetRandomSampler):
         return Population(sampler.indices)
     if _is(sampler, WeightedRandomSampler):
-        weights: torch.Tensor = sampler.weights
+        weights: Any = sampler.weights
         return Population(range(len(weights)), weights)
     return Population(sampler) if _is(sampler, list, tuple, range) else None
 

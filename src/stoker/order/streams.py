@@ -27,52 +27,24 @@ another thread makes a batch in-process: it draws from the lent state.
 from __future__ import annotations
 
 import ctypes
-import functools
 import random
-import struct
 import threading
+import weakref
 from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-import torch
-
+from stoker.host.arriving import when_imported
 from stoker.host.forks import at_fork
+from stoker.order.looks import TWISTER_BYTES, Count, Looks
 
-_TWISTER_BYTES = 625 * 4
 # A twister that has moved differs in its position, or, after a whole turn of 624 words, in
 # every word: the position and some words tell. `random` keeps its position first.
 _TELLTALE_BYTES = 16 * 4
-_TORCH_HEAD_BYTES = 24  # of a torch state: its seed, how many words are left, the next one
-_np_random: Any = np.random  # its stubs leave out the global bit generator
-# Bound before they are replaced by ones that count, see `_Looks`.
+# Bound before they are replaced by ones that count, see `Looks`.
 _getstate, _setstate = random.getstate, random.setstate
-_get_state, _set_state = np.random.get_state, np.random.set_state
 _PYTHON: Any = getattr(random, "_inst", random)
 _SEED: Any = random.Random.__base__.seed  # type: ignore[union-attr]
-
-
-def _torch_head(state: torch.Tensor) -> bytes:
-    return ctypes.string_at(state.data_ptr(), _TORCH_HEAD_BYTES)
-
-
-def _fresh_torch_head() -> bytes | None:
-    """The head of a freshly seeded torch state after its seed, or None.
-
-    None where the head does not begin with the seed or does not move with every draw.
-    """
-    generator = torch.Generator()
-    seed = 0x1234567
-    generator.manual_seed(seed)
-    fresh = _torch_head(generator.get_state())
-    torch.rand(1, generator=generator)
-    one = _torch_head(generator.get_state())
-    torch.rand(623, generator=generator)
-    whole_turn = _torch_head(generator.get_state())
-    if fresh[:8] != seed.to_bytes(8, "little") or len({fresh, one, whole_turn}) < 3:
-        return None
-    return fresh[8:]
 
 
 def _python_address() -> int | None:
@@ -80,52 +52,11 @@ def _python_address() -> int | None:
     if type(_PYTHON) is not random.Random:
         return None
     address = id(_PYTHON) + object.__basicsize__
-    index, *words = memoryview(ctypes.string_at(address, _TWISTER_BYTES)).cast("I").tolist()
+    index, *words = memoryview(ctypes.string_at(address, TWISTER_BYTES)).cast("I").tolist()
     return address if (*words, index) == _PYTHON.getstate()[1] else None
 
 
-_FRESH_TORCH_HEAD = _fresh_torch_head()
 _PYTHON_ADDRESS = _python_address()
-
-
-class _Torch:
-    """torch's default CPU generator."""
-
-    def __init__(self) -> None:
-        self._generator = torch.default_generator
-        self._saved = self._generator.get_state()
-        self._mark: Any = None
-
-    def save(self) -> None:
-        self._saved = self._generator.get_state()
-
-    def restore(self) -> None:
-        self._generator.set_state(self._saved)
-
-    def capture(self) -> torch.Tensor:
-        return self._generator.get_state()
-
-    def replace(self, state: torch.Tensor) -> None:
-        self._generator.set_state(state)
-
-    def seed(self, seed: int, reads_as: int) -> None:
-        """Seeds, and marks; ``torch.initial_seed()`` then reads as another seed."""
-        self._generator.manual_seed(seed)
-        if _FRESH_TORCH_HEAD is None:
-            self._mark = self._generator.get_state().tolist()
-            return
-        shown = reads_as.to_bytes(8, "little")
-        self._mark = shown + _FRESH_TORCH_HEAD
-        if seed != reads_as:
-            state = self._generator.get_state()
-            ctypes.memmove(state.data_ptr(), shown, 8)
-            self._generator.set_state(state)
-
-    def moved(self) -> bool:
-        state = self._generator.get_state()
-        if _FRESH_TORCH_HEAD is None:
-            return bool(state.tolist() != self._mark)
-        return bool(_torch_head(state) != self._mark)
 
 
 class _Python:
@@ -165,142 +96,37 @@ class _Python:
         return ctypes.string_at(_PYTHON_ADDRESS, _TELLTALE_BYTES), _PYTHON.gauss_next
 
 
-def _pending_offset() -> int | None:
-    """Where a numpy `RandomState` keeps its pending Gaussian, or None if that isn't sure.
-
-    C lays it out as an int that tells whether there is one, and a double, 8 bytes apart.
-    """
-    probe = np.random.RandomState(0)
-    size_bytes = type(probe).__basicsize__
-
-    def memory() -> bytes:
-        return ctypes.string_at(id(probe), size_bytes)
-
-    probe.randn()
-    pending = struct.pack("d", probe.get_state(legacy=False)["gauss"])
-    at = memory().find(pending) - 8
-    told = [memory()[at : at + 4]]
-    probe.randn()
-    told.append(memory()[at : at + 4])
-    probe.randn()
-    told.append(memory()[at : at + 4])
-    one, none = struct.pack("i", 1), struct.pack("i", 0)
-    return at if at > 0 and told == [one, none, one] else None
-
-
-_PENDING_OFFSET = _pending_offset()
-_NUMPY: Any = getattr(np.random.mtrand, "_rand", None)
-
-
-def _gaussian_pending() -> bool:
-    """Whether numpy's global state has a pending Gaussian (0.3 us; else 28)."""
-    if _PENDING_OFFSET is None or type(_NUMPY) is not np.random.RandomState:
-        return bool(_get_state(legacy=False)["has_gauss"])
-    return ctypes.string_at(id(_NUMPY) + _PENDING_OFFSET, 4) != b"\0\0\0\0"
-
-
-class _Numpy:
-    """numpy's global generator, with its bit generator swapped for one of ours.
-
-    Swapping costs 0.2 us and copying the state 28, but numpy forgets a pending Gaussian
-    when its bit generator is swapped: only where there is one is the state copied.
-    """
-
-    def __init__(self) -> None:
-        self._own = np.random.MT19937(0)
-        self._address = self._own.ctypes.state_address
-        self._user: Any = None
-        self._saved: Any = None
-        self._mark = b""
-        self._rested = False
+class _Absent:
+    """Stands for a library that has not been imported: nobody draws from it."""
 
     def save(self) -> None:
-        self._saved = _get_state(legacy=False) if _gaussian_pending() else None
-        self._user = _np_random.get_bit_generator()
+        pass
 
-    def take(self) -> None:
-        _np_random.set_bit_generator(self._own)
+    restore = take = rest = save
 
-    def restore(self) -> None:
-        _np_random.set_bit_generator(self._user)
-        if self._saved is not None:
-            _set_state(self._saved)
-
-    def rest(self) -> None:
-        """Takes up a fixed state, and marks; nothing to do where it was not left."""
-        if not self._rested or self.moved():
-            self.seed(0)
-            self._rested = True
-
-    def seed(self, seed: int) -> None:
-        """Seeds, and marks."""
-        self._rested = False
-        # Another word than torch's, whose twister would give the same numbers for it.
-        np.random.seed((seed ^ 0x9E3779B9) & 0xFFFFFFFF)
-        self._mark = ctypes.string_at(self._address, _TWISTER_BYTES)
+    def seed(self, seed: int, reads_as: int = 0) -> None:
+        pass
 
     def moved(self) -> bool:
-        # A freshly seeded state has no pending Gaussian, so every draw takes words.
-        return (
-            _np_random.get_bit_generator() is not self._own
-            or ctypes.string_at(self._address, _TWISTER_BYTES) != self._mark
-        )
+        return False
+
+    def capture(self) -> None:
+        pass
+
+    def replace(self, state: None) -> None:
+        pass
 
 
-class _Looks:
-    """Counts how often a state is read or set through a library's function, while lent.
-
-    The functions are replaced while anything is lent, by whichever thread, and put back.
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.counting: tuple[Any, ...] = (None,)
-        self._originals = self.found()
-        self.counting = tuple(self._counting(each) for each in self._originals)
-
-    def found(self) -> tuple[Any, ...]:
-        """The functions as they are now."""
-        functions = (
-            torch.get_rng_state,
-            torch.set_rng_state,
-            random.getstate,
-            random.setstate,
-            np.random.get_state,
-            np.random.set_state,
-        )
-        if functions[0] is not self.counting[0]:
-            self._originals = functions
-        return functions
-
-    def put(self, functions: tuple[Any, ...]) -> None:
-        """Puts these in their place."""
-        (
-            torch.get_rng_state,
-            torch.set_rng_state,
-            random.getstate,
-            random.setstate,
-            np.random.get_state,
-            np.random.set_state,
-        ) = functions
-        torch.random.get_rng_state = torch.get_rng_state
-        torch.random.set_rng_state = torch.set_rng_state
-
-    def reset(self) -> None:
-        """Puts the libraries' own functions back; after a fork."""
-        if torch.get_rng_state is self.counting[0]:
-            self.put(self._originals)
-
-    def _counting(self, original: Any) -> Any:
-        @functools.wraps(original)
-        def read(*args: Any, **kwargs: Any) -> Any:
-            self.count += 1
-            return original(*args, **kwargs)
-
-        return read
+def _found() -> tuple[Any, ...]:
+    return random.getstate, random.setstate
 
 
-_LOOKS = _Looks()
+def _put(functions: tuple[Any, ...]) -> None:
+    random.getstate, random.setstate = functions
+
+
+_LOOKS = [Looks(_found, _put)]
+_NONE = _Absent()
 _LENDING = threading.RLock()
 
 
@@ -317,7 +143,8 @@ def _after_fork_in_child() -> None:
     """A copy of this process has one thread: nobody lends anything, or holds a lock."""
     global _LENDING
     _LENDING = threading.RLock()
-    _LOOKS.reset()
+    for looks in _LOOKS:
+        looks.reset()
 
 
 at_fork(after_in_child=_after_fork_in_child)
@@ -332,13 +159,15 @@ class GlobalStreams:
     """
 
     def __init__(self) -> None:
-        self._torch = _Torch()
+        self._torch = _torch_kind()
         self._python = _Python()
-        self._numpy = _Numpy()
-        self._seed = 0
-        self._watching = False
+        self._numpy = _numpy_kind()
+        if _NONE in (self._torch, self._numpy):
+            _WAITING.add(self)
+        self._seed = self._now = 0
+        self._watching = self._resting = False
         self._looks = 0
-        self._functions: tuple[Any, ...] = ()
+        self._functions: list[tuple[Looks, tuple[Any, ...]]] = []
         self._lent = 0  # How many of the four are; each is counted before it is touched.
 
     def lent(self, seed: int) -> GlobalStreams:
@@ -391,11 +220,14 @@ class GlobalStreams:
         self._numpy.save()
         self._lent = 3
         self._numpy.take()
-        self._functions = _LOOKS.found()
+        self._functions = [(looks, looks.found()) for looks in _LOOKS]
         self._lent = 4
-        _LOOKS.put(_LOOKS.counting)
-        self._looks = _LOOKS.count
+        for looks in _LOOKS:
+            looks.put(looks.counting)
+        self._looks = Count.looks
+        self._resting = self._watching
         if self._watching:
+            self._now = self._seed
             self._torch.seed(self._seed, self._seed)
             self._python.watch()
             self._numpy.rest()
@@ -404,7 +236,8 @@ class GlobalStreams:
 
     def _give_back(self) -> None:
         if self._lent > 3:
-            _LOOKS.put(self._functions)
+            for looks, functions in self._functions:
+                looks.put(functions)
         if self._lent > 2:
             self._numpy.restore()
         if self._lent > 1:
@@ -415,6 +248,7 @@ class GlobalStreams:
 
     def seed(self, seed: int) -> None:
         """Seeds the three anew (64 bits). Only while lent."""
+        self._now, self._resting = seed, False
         self._torch.seed(seed, self._seed)
         self._python.seed(seed)
         self._numpy.seed(seed)
@@ -422,7 +256,7 @@ class GlobalStreams:
     def drawn(self) -> bool:
         """Whether a state has moved or was read since they were seeded. Only while lent."""
         return (
-            self._looks != _LOOKS.count
+            self._looks != Count.looks
             or self._torch.moved()
             or self._python.moved()
             or self._numpy.moved()
@@ -430,11 +264,63 @@ class GlobalStreams:
 
     def capture(self) -> Any:
         """The three states as they are now, for `replace` while they are lent again."""
-        return self._torch.capture(), _getstate(), _get_state(legacy=False)
+        return self._torch.capture(), _getstate(), self._numpy.capture()
 
     def replace(self, state: Any) -> None:
         """Sets the three states to what `capture` returned. Only while lent."""
         torch_state, python_state, numpy_state = state
         self._torch.replace(torch_state)
         _setstate(python_state)
-        _set_state(numpy_state)
+        self._numpy.replace(numpy_state)
+
+    def _torch_came(self, torch: Any, looks: Looks) -> None:
+        torch.save()
+        if self._lent > 3:
+            torch.seed(self._now, self._seed)
+            self._count_too(looks)
+        self._torch = torch
+
+    def _numpy_came(self, numpy: Any, looks: Looks) -> None:
+        numpy.save()
+        if self._lent > 3:
+            numpy.take()
+            if self._resting:
+                numpy.rest()
+            else:
+                numpy.seed(self._now)
+            self._count_too(looks)
+        self._numpy = numpy
+
+    def _count_too(self, looks: Looks) -> None:
+        self._functions.append((looks, looks.found()))
+        looks.put(looks.counting)
+
+
+_torch_kind: Callable[[], Any] = lambda: _NONE  # noqa: E731
+_numpy_kind: Callable[[], Any] = lambda: _NONE  # noqa: E731
+_WAITING: weakref.WeakSet[GlobalStreams] = weakref.WeakSet()
+"""Those that a library may come to while they are lent; at most one is then."""
+
+
+def _torch_came() -> None:
+    global _torch_kind
+    from stoker.order.torch_stream import LOOKS, TorchStream
+
+    _torch_kind = TorchStream
+    for streams in list(_WAITING):
+        streams._torch_came(TorchStream(), LOOKS)
+    _LOOKS.append(LOOKS)
+
+
+def _numpy_came() -> None:
+    global _numpy_kind
+    from stoker.order.numpy_stream import LOOKS, NumpyStream
+
+    _numpy_kind = NumpyStream
+    for streams in list(_WAITING):
+        streams._numpy_came(NumpyStream(), LOOKS)
+    _LOOKS.append(LOOKS)
+
+
+when_imported("numpy", _numpy_came)
+when_imported("torch", _torch_came)

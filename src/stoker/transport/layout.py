@@ -12,37 +12,23 @@ out, so that keeping the labels of a batch does not keep its images.
 
 from __future__ import annotations
 
+import functools
 import io
 import pickle
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
-
+from stoker.host.arriving import is_here
+from stoker.transport.columns import Column, ColumnPickler
 from stoker.transport.unbuilt import Unbuilt
+
+if TYPE_CHECKING:
+    import torch
 
 ALIGNMENT_BYTES = 64
 SMALL_BYTES = 32 * 1024
 """Leaves up to this size are copied out of a slot; streams and batches up to it skip the slot."""
 _IN_STREAM_BYTES = 512
-
-
-def _crosses(dtype: torch.dtype) -> bool:
-    """Whether a tensor of this type can be built over foreign memory."""
-    try:
-        torch.frombuffer(bytearray(ALIGNMENT_BYTES), dtype=dtype)
-    except (RuntimeError, ValueError, TypeError):
-        return False
-    return True
-
-
-_DTYPES: tuple[torch.dtype, ...] = tuple(
-    sorted(
-        filter(_crosses, {x for x in vars(torch).values() if isinstance(x, torch.dtype)}), key=str
-    )
-)
-_DTYPE_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 
 
 class Region(NamedTuple):
@@ -77,49 +63,12 @@ class Placed:
     strides: tuple[int, ...] | None = None
 
 
-def _is_plain(tensor: torch.Tensor) -> bool:
-    """Whether its bytes, dtype, shape and strides are all there is to it."""
-    return (
-        type(tensor) is torch.Tensor
-        and tensor.layout is torch.strided
-        and tensor.device.type == "cpu"
-        and tensor.dtype in _DTYPE_CODES
-        and not (tensor.requires_grad or tensor.is_quantized or tensor.is_nested)
-        and not (tensor.is_conj() or tensor.is_neg() or tensor.__dict__)
-    )
+@functools.cache
+def _tensors() -> Any:
+    """The module for them; imports torch."""
+    from stoker.transport import tensors
 
-
-def _dense_strides(tensor: torch.Tensor) -> tuple[int, ...] | None:
-    """None for a contiguous tensor; the strides to keep for another dense one (channels last).
-
-    A tensor with gaps or overlaps is sent as its contiguous copy: None as well.
-    """
-    if tensor.is_contiguous():
-        return None
-    extent = 1
-    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
-        if size == 1:
-            continue
-        if stride != extent:
-            return None
-        extent *= size
-    return tuple(tensor.stride())
-
-
-class _Pickler(pickle.Pickler):
-    """Hands tensors and large buffers to a `Packing`, which does not refer back to it."""
-
-    def __init__(self, file: io.BytesIO, packing: Packing) -> None:
-        super().__init__(file, protocol=5, buffer_callback=packing.take_buffer)
-        self._packing = packing
-
-    def persistent_id(self, leaf: object) -> tuple[Any, ...] | None:
-        if isinstance(leaf, torch.Tensor):
-            if _is_plain(leaf):
-                return self._packing.take_tensor(leaf)
-            if leaf.device.type != "cpu":
-                self._packing.devices.add(str(leaf.device))
-        return None
+    return tensors
 
 
 class Packing:
@@ -149,7 +98,10 @@ class Packing:
         self.in_home = False
         self.devices: set[str] = set()
         file = io.BytesIO()
-        _Pickler(file, self).dump(batch)
+        if is_here("torch"):
+            _tensors().TensorPickler(file, self).dump(batch)
+        else:
+            ColumnPickler(file, self).dump(batch)
         self.stream: bytes | Region = file.getvalue()
         if len(self.stream) > SMALL_BYTES:
             source = memoryview(self.stream)
@@ -164,10 +116,16 @@ class Packing:
             known = self._seen[id(tensor)] = (tensor, self._place(tensor))
         return known[1]
 
+    def take_column(self, column: Column) -> tuple[Any, ...]:
+        """Places what is to be a tensor; returns what stands for it in the stream."""
+        region = self._reserve(column.view.nbytes)
+        self.placed.append(Placed(region, column.view))
+        return column.code, region.offset, (len(column),), None
+
     def _place(self, tensor: torch.Tensor) -> tuple[Any, ...]:
         size_bytes = tensor.numel() * tensor.element_size()
-        shape, strides = tuple(tensor.shape), _dense_strides(tensor)
-        code = _DTYPE_CODES[tensor.dtype]
+        shape, strides = tuple(tensor.shape), _tensors().dense_strides(tensor)
+        code = _tensors().DTYPE_CODES[tensor.dtype]
         if size_bytes == 0:
             return code, -len(self._seen), shape, None  # a number of its own: no other's twin
         at_home = self._offset_at_home(tensor, size_bytes, strides)
@@ -220,53 +178,12 @@ class Packing:
             if isinstance(leaf.source, memoryview):
                 view[offset : offset + size_bytes] = leaf.source
             elif leaf.source is not None and leaf.source.data_ptr() - offset != start:
-                target = _tensor_over(memory, leaf.dtype_code, offset, leaf.shape, leaf.strides)
+                over = _tensors().tensor_over
+                target = over(memory, leaf.dtype_code, offset, leaf.shape, leaf.strides)
                 target.copy_(leaf.source)
 
     def envelope(self, memory: bytes | None) -> Envelope:
         return Envelope(self.stream, tuple(self.buffers), memory)
-
-
-def _tensor_over(
-    memory: Any, code: int, offset: int, shape: tuple[int, ...], strides: tuple[int, ...] | None
-) -> torch.Tensor:
-    count = 1
-    for size in shape:
-        count *= size
-    flat = torch.frombuffer(memory, dtype=_DTYPES[code], count=count, offset=offset)
-    return flat.view(shape) if strides is None else flat.as_strided(shape, strides)
-
-
-class _Unpacking(pickle.Unpickler):
-    """The receiving side of `Packing`."""
-
-    def __init__(self, stream: bytes, buffers: Iterator[Any], memory: Any, copy: bool) -> None:
-        super().__init__(io.BytesIO(stream), buffers=buffers)
-        self._memory = memory
-        self._view = memoryview(memory).cast("B")
-        self._copy = copy
-        self._built: dict[tuple[Any, ...], torch.Tensor] = {}
-
-    def persistent_load(self, leaf: Any) -> torch.Tensor:
-        # The same leaf twice is one tensor here too.
-        built = self._built.get(leaf)
-        if built is None:
-            built = self._built[leaf] = self._build(*leaf)
-        return built
-
-    def _build(
-        self, code: int, offset: int, shape: tuple[int, ...], strides: tuple[int, ...] | None
-    ) -> torch.Tensor:
-        dtype = _DTYPES[code]
-        size_bytes = dtype.itemsize
-        for size in shape:
-            size_bytes *= size
-        if size_bytes == 0:
-            return torch.empty(shape, dtype=dtype)
-        if size_bytes > SMALL_BYTES and not self._copy:
-            return _tensor_over(self._memory, code, offset, shape, strides)
-        own = bytearray(self._view[offset : offset + size_bytes])
-        return _tensor_over(own, code, 0, shape, strides)
 
 
 def size_bytes(batch: object) -> int:
@@ -301,8 +218,9 @@ def unpack(envelope: Envelope, memory: Any, *, copy: bool = False) -> Any:
     if isinstance(stream, Region):
         stream = bytes(view[stream.offset : stream.offset + stream.size_bytes])
     try:
-        return _Unpacking(stream, map(piece, envelope.buffers), memory, copy).load()
+        buffers = map(piece, envelope.buffers)
+        return _tensors().Unpacking(stream, buffers, memory, copy, SMALL_BYTES).load()
     except Exception as error:  # Whatever the code of its types does.
-        again = _Unpacking(b"", iter(()), memory, copy=True)
+        again = _tensors().Unpacking(b"", iter(()), memory, True, SMALL_BYTES)
         buffers = map(piece, envelope.buffers)
         raise Unbuilt.of(stream, buffers, again.persistent_load) from error

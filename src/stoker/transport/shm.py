@@ -27,14 +27,16 @@ import ctypes
 import errno
 import mmap
 import os
-from multiprocessing import resource_tracker, shared_memory
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from typing import Any, Literal
-
-import torch
+from typing import TYPE_CHECKING, Any, Literal
 
 from stoker.errors import TransportError
+from stoker.host.arriving import is_here
 from stoker.transport.pipes import receive_descriptor, send_descriptor
+
+if TYPE_CHECKING:
+    from multiprocessing import shared_memory
 
 Kind = Literal["memfd", "named"]
 
@@ -125,6 +127,8 @@ class OwnedSegment(_Segment):
             raise
 
     def _create_named(self, size_bytes: int) -> Any:
+        from multiprocessing import shared_memory
+
         shared = shared_memory.SharedMemory(create=True, size=size_bytes)
         self.name = shared.name
         return _mapping_of(shared)
@@ -169,10 +173,15 @@ class AttachedSegment(_Segment):
 
 
 def _map_descriptor(descriptor: int, size_bytes: int) -> Any:
-    """Maps a memfd without keeping a descriptor, which `mmap.mmap` would (before 3.13)."""
+    """Maps a memfd without keeping a descriptor, which `mmap.mmap` would (before 3.13).
+
+    So it does in a worker without torch, whose slots are few.
+    """
     path = f"/proc/self/fd/{descriptor}"
-    if not os.path.exists(path):
+    if not is_here("torch") or not os.path.exists(path):
         return mmap.mmap(descriptor, size_bytes)
+    import torch
+
     return torch.from_file(path, shared=True, size=size_bytes, dtype=torch.uint8).numpy()
 
 
@@ -185,6 +194,8 @@ def _receive_memfd(connection: Connection, size_bytes: int) -> Any:
 
 
 def _attach_named(name: str) -> Any:
+    from multiprocessing import shared_memory
+
     shared = shared_memory.SharedMemory(name=name)
     shared.unlink()
     return _mapping_of(shared)

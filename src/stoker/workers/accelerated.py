@@ -6,9 +6,6 @@ import sys
 import traceback
 from typing import Any
 
-import torch
-
-from stoker.workers.holding import held
 from stoker.workers.raised import Raised
 from stoker.workers.reach import is_installed
 
@@ -48,6 +45,10 @@ def _is_of_a_library(frame: Any) -> bool:
 
 
 def _tensor(dataset: Any) -> str:
+    import torch
+
+    from stoker.workers.holding import held
+
     for path, thing in held(dataset, "dataset"):
         if isinstance(thing, torch.Tensor) and thing.device.type not in ("cpu", "meta"):
             return f"; {path} is a tensor on {thing.device}"

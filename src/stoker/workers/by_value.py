@@ -31,6 +31,8 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
+from stoker.workers.stock import bases_of
+
 MAIN = ("__main__", "__mp_main__")
 _PICKLING = threading.RLock()
 _MARKS = ("MISSING", "KW_ONLY", "_HAS_DEFAULT_FACTORY")
@@ -186,5 +188,7 @@ def _as_it_was(kind: type, reduced: Any) -> Any:
     keywords, state = {**keywords, "__qualname__": kind.__qualname__}, dict(reduced[2][0])
     if bases == kind.__bases__ and "__slots__" in state:
         keywords["__slots__"] = state.pop("__slots__")
+    if bases == kind.__bases__:
+        bases = bases_of(kind)
     given = (metaclass, name, bases, keywords, *rest)
     return reduced[0], given, (state, *reduced[2][1:]), *reduced[3:]

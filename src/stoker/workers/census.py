@@ -29,9 +29,7 @@ from types import (
 )
 from typing import Any, NamedTuple
 
-import numpy as np
-import torch
-
+from stoker.host.arriving import classes
 from stoker.workers.reach import is_installed
 
 _THINGS, _NAMED_ITEMS, _SAMPLED, _DEPTH, _BRANCHES = 400, 8, 48, 6, 24
@@ -42,9 +40,22 @@ _SETS = (set, frozenset)
 _CONTAINERS = (*_LISTS, *_DICTS, *_SETS)
 _LEAVES = (
     type(None), bool, int, float, complex, str, bytes, bytearray, range, type, ModuleType, CodeType,
-    BuiltinFunctionType, GeneratorType, torch.dtype, torch.device, torch.Generator, np.dtype,
+    BuiltinFunctionType, GeneratorType,
 )  # fmt: skip
+_LEAVES_OF_OTHERS = ("torch.dtype", "torch.device", "torch.Generator", "numpy.dtype")
 _Lru = functools._lru_cache_wrapper
+
+
+def _leaves() -> Any:
+    return *_LEAVES, *classes(*_LEAVES_OF_OTHERS)
+
+
+def _arrays() -> Any:
+    return classes("numpy.ndarray")
+
+
+def _tensors() -> Any:
+    return classes("torch.Tensor")
 
 
 @dataclass(frozen=True)
@@ -111,7 +122,7 @@ def _held(roots: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     waiting, seen = deque(roots.items()), set[int]()
     while waiting and len(seen) < _THINGS:
         path, thing = waiting.popleft()
-        if isinstance(thing, _LEAVES) or id(thing) in seen:
+        if isinstance(thing, _leaves()) or id(thing) in seen:
             continue
         seen.add(id(thing))
         yield path, thing
@@ -135,7 +146,7 @@ def _parts(path: str, thing: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _few_elements(path: str, thing: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(thing, (np.ndarray, _Lru, *_SETS)) or len(thing) > _NAMED_ITEMS:
+    if isinstance(thing, (*_arrays(), _Lru, *_SETS)) or len(thing) > _NAMED_ITEMS:
         return
     items: Any = dict.items(thing) if isinstance(thing, dict) else enumerate(thing)
     yield from ((f"{path}[{key!r}]", each) for key, each in list(items))
@@ -192,13 +203,13 @@ def _of_class(path: str, cls: type) -> Iterator[tuple[str, Any]]:
 
 
 def _is_container(thing: Any) -> bool:
-    if isinstance(thing, np.ndarray):
+    if isinstance(thing, _arrays()):
         return bool(thing.dtype == object)
     return isinstance(thing, (*_CONTAINERS, _Lru))
 
 
 def _is_array(thing: Any) -> bool:
-    return isinstance(thing, (np.ndarray, torch.Tensor, memoryview))
+    return isinstance(thing, (*_arrays(), *_tensors(), memoryview))
 
 
 def _is_shared(thing: Any) -> bool:
@@ -228,7 +239,7 @@ def _holding(path: str, thing: Any) -> Holding:
 
 
 def _name(thing: Any) -> str:
-    if isinstance(thing, np.ndarray):
+    if isinstance(thing, _arrays()):
         return "array of Python objects"
     return "cache of a function" if isinstance(thing, _Lru) else type(thing).__name__
 
@@ -237,9 +248,9 @@ def _elements(thing: Any) -> tuple[int, list[tuple[Any, ...]]]:
     """How many there are, and some of them, each as what it consists of."""
     if isinstance(thing, _Lru):
         return thing.cache_info().currsize, []
-    count = int(thing.size) if isinstance(thing, np.ndarray) else len(thing)
+    count = int(thing.size) if isinstance(thing, _arrays()) else len(thing)
     step = max(1, count // _SAMPLED)
-    if isinstance(thing, np.ndarray):
+    if isinstance(thing, _arrays()):
         flat: Iterable[Any] = thing.flat[::step] if count else ()
         return count, [(each,) for each in flat]
     if isinstance(thing, (list, tuple)):
@@ -265,11 +276,11 @@ class _Weight:
         seen.add(id(thing))
         self.objects += 1
         self.object_bytes += _own_bytes(thing)
-        if isinstance(thing, torch.Tensor):
+        if isinstance(thing, _tensors()):
             self.array_bytes += thing.numel() * thing.element_size()
-        elif isinstance(thing, np.ndarray) and thing.dtype != object:
+        elif isinstance(thing, _arrays()) and thing.dtype != object:
             self.array_bytes += thing.nbytes
-        elif depth and not isinstance(thing, _LEAVES) and not _is_shared(thing):
+        elif depth and not isinstance(thing, _leaves()) and not _is_shared(thing):
             for each in _inside(thing):
                 self.add(each, seen, depth - 1)
 

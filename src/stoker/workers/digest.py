@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-import numpy as np
-import torch
-
+from stoker.host.arriving import when_imported
 from stoker.workers.tolerance import Nothing
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
 
 _MOST_NODES = 256
 _WHOLE_LENGTH = 32
@@ -82,7 +84,7 @@ def _see(node: Any) -> _Seen:
 
 def _tensor(tensor: torch.Tensor) -> _Seen:
     fact = hash((hash(tensor.shape), _DTYPE_CODES[tensor.dtype], tensor.is_cpu))
-    if not tensor.is_cpu or tensor.layout is not torch.strided or tensor.is_quantized:
+    if not tensor.is_cpu or tensor.layout is not _strided[0] or tensor.is_quantized:
         return fact, ()
     if tensor.is_contiguous():
         size_bytes = tensor.nbytes
@@ -137,14 +139,9 @@ def _sequence(sequence: Sequence[Any]) -> _Seen:
     return length, [*sequence[:_ENDS], *sequence[-_ENDS:]]
 
 
-_DTYPE_CODES = {
-    dtype: crc32(str(dtype).encode())
-    for dtype in vars(torch).values()
-    if isinstance(dtype, torch.dtype)
-}
+_DTYPE_CODES: dict[Any, int] = {}
+_strided: list[Any] = []
 _EXACT: dict[type, Callable[[Any], _Seen]] = {
-    torch.Tensor: _tensor,
-    np.ndarray: _array,
     str: _text,
     bytes: _data,
     bytearray: _data,
@@ -159,8 +156,30 @@ _EXACT: dict[type, Callable[[Any], _Seen]] = {
     tuple: _sequence,
 }
 _KIND_CODES = {kind: _named(kind) for kind in _EXACT}
-_KINDS: tuple[tuple[type, Callable[[Any], _Seen]], ...] = (
-    (np.generic, _plain),
-    (Mapping, _mapping),
-    *_EXACT.items(),
-)
+_KINDS: list[tuple[type, Callable[[Any], _Seen]]] = [(Mapping, _mapping), *_EXACT.items()]
+
+
+def _torch_came() -> None:
+    import torch
+
+    kinds = [each for each in vars(torch).values() if isinstance(each, torch.dtype)]
+    _DTYPE_CODES.update((dtype, crc32(str(dtype).encode())) for dtype in kinds)
+    _strided.append(torch.strided)
+    _knows(torch.Tensor, _tensor)
+
+
+def _numpy_came() -> None:
+    import numpy as np
+
+    _knows(np.ndarray, _array)
+    _KINDS.insert(0, (np.generic, _plain))
+
+
+def _knows(kind: type, see: Callable[[Any], _Seen]) -> None:
+    _EXACT[kind] = see
+    _KIND_CODES[kind] = _named(kind)
+    _KINDS.append((kind, see))
+
+
+when_imported("numpy", _numpy_came)
+when_imported("torch", _torch_came)

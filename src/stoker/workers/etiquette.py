@@ -33,11 +33,13 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
-import threadpoolctl
-import torch
-
+from stoker.host.arriving import is_here
 from stoker.workers.one_thread import loaded_libraries, openblas_variable, stay_settled
+
+if TYPE_CHECKING:
+    import threadpoolctl
 
 # For what is loaded later in the worker.
 _VARIABLES = (
@@ -61,7 +63,7 @@ def look_around() -> None:
     Nothing is changed. A worker that hasn't inherited what was found looks for itself.
     """
     global _libraries
-    _libraries = loaded_libraries()
+    _libraries = loaded_libraries() if is_here("numpy") or is_here("torch") else None
 
 
 def settle(*, forked: bool) -> None:
@@ -77,13 +79,30 @@ def settle(*, forked: bool) -> None:
     stay_settled()
     os.environ.setdefault(_TOKENIZERS_VARIABLE, "false")
     os.environ.update(dict.fromkeys(_VARIABLES, "1"))
-    torch.set_num_threads(1)
-    for library in loaded_libraries() if _libraries is None else _libraries:
-        _set_one(library)
+    settle_libraries(_libraries)
     if "cv2" in sys.modules:
         _told(sys.modules["cv2"], "setNumThreads")(0 if forked else 1)
     if "numexpr" in sys.modules:
         _told(sys.modules["numexpr"], "set_num_threads")(1)
+
+
+def settle_libraries(libraries: list[threadpoolctl.LibController] | None = None) -> None:
+    """The part of `settle` that concerns torch, numpy and what comes with them.
+
+    Called again when one of these arrives in a worker that has begun without.
+
+    Args:
+        libraries: What is known to be loaded; None: it is looked for.
+    """
+    if is_here("torch"):
+        import torch
+
+        torch.set_num_threads(1)
+    if libraries is None:
+        # Anything that threadpoolctl knows comes with numpy, or torch.
+        libraries = loaded_libraries() if is_here("numpy") or is_here("torch") else []
+    for library in libraries:
+        _set_one(library)
 
 
 @contextlib.contextmanager

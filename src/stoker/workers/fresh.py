@@ -32,6 +32,7 @@ from typing import Any
 
 from stoker.workers import by_value
 from stoker.workers.death import await_end, has_ended
+from stoker.workers.lean import lightened
 from stoker.workers.sending import Sent, pack
 from stoker.workers.state import State
 from stoker.workers.template import PID, STATUS, Request, run_alone, serve
@@ -82,7 +83,7 @@ class FreshContext(multiprocessing.context.SpawnContext):
         if self._sent is None:
             from stoker.workers.reach import Reach  # Loads torch, which a worker may not need.
 
-            self._sent = pack(job)
+            self._sent = pack(lightened(job))
             self._modules = Reach.of(job.dataset, job.collate_fn, job.worker_init_fn).own
         differing = {name: getattr(job, name) for name in _DIFFERING}
         request = Request(worker, first, differing, box.is_there)

@@ -26,13 +26,8 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-import numpy as np
-import torch
-from torch.utils.data import IterDataPipe
-from torch.utils.data._utils import worker as torch_worker
-from torch.utils.data.graph_settings import apply_random_seed
-
 from stoker.errors import StokerError
+from stoker.host.arriving import is_here, when_imported
 from stoker.host.cpus import mask_now
 from stoker.order.epoch import Task
 from stoker.order.keys import EpochKey
@@ -43,12 +38,12 @@ from stoker.workers.accelerated import advised
 from stoker.workers.blackbox import BlackBox
 from stoker.workers.building import Sealed, build
 from stoker.workers.clocks import cpu_wait_s
-from stoker.workers.collating import Stacking, install
 from stoker.workers.descriptors import Position, open_again
 from stoker.workers.digest import RunningDigest
 from stoker.workers.etiquette import settle
 from stoker.workers.growth import GrowthWatch
 from stoker.workers.last_words import keep_last_words
+from stoker.workers.lean import resolved
 from stoker.workers.likeness import likeness
 from stoker.workers.making import AT_NO_SAMPLE, Draws, Ended, IterableMaker, MapMaker
 from stoker.workers.messages import (
@@ -72,11 +67,11 @@ from stoker.workers.speaking import Speaker
 from stoker.workers.starting import end_with, let_have_children
 from stoker.workers.telling import Wanted, tell_of_this_process
 from stoker.workers.tolerance import LEFT_OUT, OnError
+from stoker.workers.torch_side import settle_numpy, settle_torch, with_shared_seed
 from stoker.workers.unpicklable import cannot_be_sent
 from stoker.workers.waiting import Waiter
 
 _ORPHAN_CHECK_S = 1.0
-_LEAST_STACK_BYTES = 16 * 1024
 
 
 @dataclass(frozen=True)
@@ -189,20 +184,14 @@ class _Worker:
         self._speaker.answer(dumps(Started(_affinity())))
 
     def _settle(self) -> None:
-        """Does what torch does in a new worker, in the same order."""
+        """Does what torch does in a new worker, in the same order.
+
+        What concerns torch and numpy waits for them, where they are not there: see `arriving`.
+        """
         settle(forked=self._job.forked)
-        seed = self._job.base_seed + self._number
-        random.seed(seed)
-        torch.manual_seed(seed)
-        np.random.seed(torch_worker._generate_state(self._job.base_seed, self._number))
-        install(Stacking(self._arena.allocate, _LEAST_STACK_BYTES))
-        self._share_seed(self._epoch)
-        torch_worker._worker_info = torch_worker.WorkerInfo(
-            id=self._number,
-            num_workers=self._job.num_workers,
-            seed=seed,
-            dataset=self._dataset,
-        )
+        random.seed(self._job.base_seed + self._number)
+        when_imported("torch", self._torch_came, first=True)
+        when_imported("numpy", self._numpy_came, first=True)
         try:
             if self._job.worker_init_fn is not None:
                 self._job.worker_init_fn(self._number)
@@ -211,13 +200,27 @@ class _Worker:
             raised = Raised.of(error, self._where("in worker_init_fn"))
             self._init_failure = advised(raised, error, self._dataset)
 
+    def _torch_came(self) -> None:
+        self._share_seed(self._epoch)
+        settle_torch(
+            self._arena,
+            worker=self._number,
+            base_seed=self._job.base_seed,
+            num_workers=self._job.num_workers,
+            dataset=self._dataset,
+        )
+
+    def _numpy_came(self) -> None:
+        settle_numpy(worker=self._number, base_seed=self._job.base_seed)
+
     def _new_maker(self) -> MapMaker | IterableMaker:
         job, key = self._job, EpochKey(*self._epoch.key)
+        collate = resolved(job.collate_fn)
         if job.iterable:
             return IterableMaker(
                 self._dataset,
                 batched=job.batched,
-                collate=job.collate_fn,
+                collate=collate,
                 drop_last=job.drop_last,
                 key=key,
                 shard=self._number,
@@ -226,7 +229,7 @@ class _Worker:
         return MapMaker(
             self._dataset,
             batched=job.batched,
-            collate=job.collate_fn,
+            collate=collate,
             key=key,
             draws=job.draws,
             on_error=job.on_error,
@@ -263,10 +266,8 @@ class _Worker:
             self._maker.begin_epoch(EpochKey(*message.key))
 
     def _share_seed(self, message: BeginEpoch) -> None:
-        if isinstance(self._dataset, IterDataPipe) and message.shared_seed is not None:
-            generator = torch.Generator()
-            generator.manual_seed(message.shared_seed)
-            self._dataset = apply_random_seed(self._dataset, generator)
+        if message.shared_seed is not None and is_here("torch"):
+            self._dataset = with_shared_seed(self._dataset, message.shared_seed)
 
     def _repeat(self, message: Repeat) -> None:
         if not isinstance(self._maker, IterableMaker) or self._digest is None:

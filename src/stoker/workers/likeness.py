@@ -21,10 +21,12 @@ import types
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
+from stoker.host.arriving import when_imported
+
+if TYPE_CHECKING:
+    import torch
 
 from stoker.per_process import PerWorker
 
@@ -160,6 +162,8 @@ def _partial(value: Any, look: _Look) -> None:
 
 
 def _tensor(value: torch.Tensor, look: _Look) -> None:
+    import torch
+
     with torch._C.DisableTorchFunctionSubclass():
         try:
             look.saw(value.data_ptr(), value._version, tuple(value.shape))
@@ -168,6 +172,8 @@ def _tensor(value: torch.Tensor, look: _Look) -> None:
 
 
 def _array(value: Any, look: _Look) -> None:
+    import numpy as np
+
     array = np.ndarray.view(value, np.ndarray)
     look.saw(array.shape, str(array.dtype))
     if _is_of_a_file(value):
@@ -178,6 +184,8 @@ def _array(value: Any, look: _Look) -> None:
 
 def _is_of_a_file(array: Any) -> bool:
     """Whether it is a view of a mapped file: where that has shrunk, reading ends the process."""
+    import numpy as np
+
     for _ in range(_MOST_BASES):
         if not isinstance(array, np.ndarray):
             break
@@ -185,7 +193,7 @@ def _is_of_a_file(array: Any) -> bool:
     return isinstance(array.obj if isinstance(array, memoryview) else array, mmap.mmap)
 
 
-_PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+_PLAIN: list[tuple[type, Callable[[Any], Any]]] = [
     (type(None), id),
     (int, int.__repr__),  # bool too
     (float, float.__repr__),
@@ -193,11 +201,8 @@ _PLAIN: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (str, str.__hash__),
     (bytes, bytes.__hash__),
     (bytearray, lambda value: hash(bytes(memoryview(value)))),
-    (np.generic, np.generic.tobytes),
-)
-_KINDS: tuple[tuple[type, Callable[[Any, _Look], None]], ...] = (
-    (torch.Tensor, _tensor),
-    (np.ndarray, _array),
+]
+_KINDS: list[tuple[type, Callable[[Any, _Look], None]]] = [
     (dict, _mapping),
     (list, _sequence),
     (tuple, _sequence),
@@ -207,4 +212,21 @@ _KINDS: tuple[tuple[type, Callable[[Any, _Look], None]], ...] = (
     (types.FunctionType, _function),
     (types.MethodType, _method),
     (functools.partial, _partial),
-)
+]
+
+
+def _torch_came() -> None:
+    import torch
+
+    _KINDS.insert(0, (torch.Tensor, _tensor))
+
+
+def _numpy_came() -> None:
+    import numpy as np
+
+    _PLAIN.append((np.generic, np.generic.tobytes))
+    _KINDS.insert(0, (np.ndarray, _array))
+
+
+when_imported("numpy", _numpy_came)
+when_imported("torch", _torch_came)

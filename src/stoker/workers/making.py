@@ -22,11 +22,12 @@ from operator import length_hint
 from typing import Any, Protocol
 
 from stoker.errors import StreamEnded
+from stoker.host.arriving import is_here
 from stoker.order.broken import Damage
 from stoker.order.epoch import Task
 from stoker.order.keys import EpochKey
 from stoker.order.streams import GlobalStreams
-from stoker.workers.collating import draws_nothing
+from stoker.workers.lean import Lean
 from stoker.workers.mending import Mender, Seed
 from stoker.workers.one_thread import OneThread, is_copy
 from stoker.workers.tables import Rows
@@ -145,7 +146,7 @@ class MapMaker:
         self._by_sample = batched and not getattr(dataset, "__getitems__", None)
         self._batched = batched
         self._draws = draws
-        self._quiet_collate = draws_nothing(collate)
+        self._quiet_collate = _draws_nothing(collate)
         stock = batched and self._quiet_collate
         self._rows = Rows(dataset) if stock and Rows.fit(dataset) else None
         self._mender = None
@@ -257,6 +258,17 @@ def _left(samples: list[Any]) -> Any:
     return [each for each in samples if each is not LEFT_OUT] or LEFT_OUT
 
 
+def _draws_nothing(collate: Any) -> bool:
+    """See `stoker.workers.collating.draws_nothing`; torch's own function brings torch along."""
+    if isinstance(collate, Lean):
+        return True
+    if not is_here("torch"):
+        return False
+    from stoker.workers.collating import draws_nothing
+
+    return draws_nothing(collate)
+
+
 def _leave_be(seed: int) -> None:
     """In place of seeding."""
 
@@ -298,7 +310,7 @@ class IterableMaker:
         self._collate = collate
         self._drop_last = drop_last
         self._shard = shard
-        self._quiet_collate = draws_nothing(collate)
+        self._quiet_collate = _draws_nothing(collate)
         self._streams = GlobalStreams()
         self._one_thread = OneThread()
         self._tolerance = Tolerance(on_error, key) if on_error is not None else None

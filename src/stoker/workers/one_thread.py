@@ -40,14 +40,13 @@ import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-import threadpoolctl
-import torch
-
+from stoker.host.arriving import is_here
 from stoker.host.forks import at_fork
 
-_set_torch_threads = torch.set_num_threads
+if TYPE_CHECKING:
+    import threadpoolctl
 
 
 class _Number(Protocol):
@@ -73,6 +72,8 @@ class _Called:
 
 def loaded_libraries() -> list[threadpoolctl.LibController]:
     """The libraries with threads that this process has loaded; takes 0.3 ms, at first 2 ms."""
+    import threadpoolctl  # Takes 10 ms, which a worker without these libraries need not spend.
+
     with warnings.catch_warnings():
         # It warns where two OpenMPs that disagree are loaded; whoever asks here didn't do that.
         warnings.simplefilter("ignore", RuntimeWarning)
@@ -116,8 +117,12 @@ class _Numbers:
 
 def _is_torchs(library: threadpoolctl.LibController) -> bool:
     """Whether it is the OpenMP of torch's wheel, which follows torch's number."""
+    if library.user_api != "openmp" or not is_here("torch"):
+        return False
+    import torch
+
     home = Path(torch.__file__).parent
-    return library.user_api == "openmp" and Path(library.filepath).is_relative_to(home)
+    return Path(library.filepath).is_relative_to(home)
 
 
 _numbers = _Numbers()
@@ -147,10 +152,27 @@ def stay_settled() -> None:
 
 
 @functools.cache
+def _setter_of_torchs() -> Callable[[int], None]:
+    import torch
+
+    return torch.set_num_threads
+
+
+@functools.cache
 def _reader_of_torchs() -> Callable[[], int]:
     """Tells torch's number; or 1 where torch takes no other once it has used threads."""
+    import torch
+
     settable = "parallel backend: OpenMP" in torch.__config__.parallel_info()
     return torch.get_num_threads if settable else lambda: 1
+
+
+def _one() -> int:
+    return 1
+
+
+def _nothing(threads: int) -> None:
+    pass
 
 
 class OneThread:
@@ -160,11 +182,20 @@ class OneThread:
     reentrant, different ones nest. Does nothing in a settled worker.
     """
 
-    __slots__ = ("_first", "_first_before", "_idle", "_read_torch", "_rest", "_torch_before")
+    __slots__ = (
+        "_first",
+        "_first_before",
+        "_idle",
+        "_read_torch",
+        "_rest",
+        "_set_torch",
+        "_torch_before",
+    )
 
     def __init__(self) -> None:
         self._idle = _settled
-        self._read_torch = _reader_of_torchs()
+        self._read_torch = _one if _settled else _reader_of_torchs()
+        self._set_torch = _nothing if _settled else _setter_of_torchs()
         self._torch_before = 1
         self._first_before = 1
         self._first = _numbers.first
@@ -190,7 +221,7 @@ class OneThread:
             _numbers.look()
         self._torch_before = threads = self._read_torch()
         if threads != 1:
-            _set_torch_threads(1)
+            self._set_torch(1)
         self._first = first = _numbers.first
         self._first_before = threads = first.value
         if threads != 1:
@@ -213,7 +244,7 @@ class OneThread:
             self._first.value = self._first_before
             self._first_before = 1
         if self._torch_before != 1:
-            _set_torch_threads(self._torch_before)
+            self._set_torch(self._torch_before)
             self._torch_before = 1
 
     def _end_rest(self) -> None:

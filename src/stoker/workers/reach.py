@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-import torch
+from stoker.host.arriving import classes
 
 _OBJECTS, _ITEMS, _MODULES = 400, 16, 64
 MAIN = ("__main__", "__mp_main__")
@@ -97,7 +97,8 @@ def _parts(thing: Any) -> list[Any]:
         return [thing.__self__, thing.__func__]
     if isinstance(thing, FunctionType):
         return [cell.cell_contents for cell in thing.__closure__ or () if is_filled(cell)]
-    if isinstance(thing, (type, ModuleType, torch.Tensor, CodeType, str, bytes, int, float)):
+    ends = type, ModuleType, CodeType, str, bytes, int, float, *classes("torch.Tensor")
+    if isinstance(thing, ends):
         return []
     held = getattr(thing, "__dict__", None)
     return list(held.values()) if type(held) is dict else []
@@ -143,9 +144,11 @@ def _imported(names: Iterable[str]) -> tuple[set[str], set[str]]:
 
 
 def _is_on_accelerator(thing: Any) -> bool:
-    if isinstance(thing, torch.Tensor):
+    tensors: Any = classes("torch.Tensor")
+    devices: Any = classes("torch.device")
+    if isinstance(thing, tensors):
         return thing.device.type not in _ON_CPU
-    return isinstance(thing, torch.device) and thing.type not in _ON_CPU
+    return isinstance(thing, devices) and thing.type not in _ON_CPU
 
 
 def _codes(thing: Any) -> Iterator[CodeType]:

@@ -24,8 +24,6 @@ from multiprocessing import process as multiprocessing_process
 from multiprocessing import resource_tracker
 from typing import Any
 
-import psutil
-
 from stoker.host.interrupts import postponed
 from stoker.workers.etiquette import quiet_fork
 
@@ -71,6 +69,8 @@ def _forget_another_process(server: Any) -> None:
     pid = server._forkserver_pid
     if pid is None:
         return
+    import psutil  # Not for a worker, which begins with as little as it can.
+
     with contextlib.suppress(psutil.NoSuchProcess):
         if psutil.Process(pid).ppid() == os.getpid():
             return

@@ -14,6 +14,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from stoker.host.arriving import is_here, when_imported
 from stoker.workers.settings import Settings
 from stoker.workers.telling import Wanted
 
@@ -69,12 +70,14 @@ class State:
         with contextlib.suppress(locale.Error):  # One that was made up.
             locale.setlocale(locale.LC_ALL, self.locale)
         self.apply_to_libraries()
+        when_imported("torch", self.apply_to_libraries)
+        when_imported("numpy", self.apply_to_libraries)
 
     def apply_to_libraries(self) -> None:
         """Puts in place what those libraries keep that are loaded now; twice does no harm."""
-        if self.torch and "torch" in sys.modules:
+        if self.torch and is_here("torch"):
             _set_torch(self.torch)
-        if self.numpy_errors and "numpy" in sys.modules:
+        if self.numpy_errors and is_here("numpy"):
             sys.modules["numpy"].seterr(**self.numpy_errors)
 
 
@@ -84,7 +87,7 @@ def _of_torch() -> dict[str, Any]:
         return {}
     device = torch.get_default_device()
     return {
-        "dtype": torch.get_default_dtype(),
+        "dtype": str(torch.get_default_dtype()).rpartition(".")[2],
         "device": None if str(device) == "cpu" else str(device),
         "grad": torch.is_grad_enabled(),
         "deterministic": (
@@ -100,7 +103,7 @@ def _set_torch(told: dict[str, Any]) -> None:
     """Sets what is not so already: some of these load a good part of torch when they are called."""
     torch: Any = sys.modules["torch"]
     setters: dict[str, Any] = {
-        "dtype": torch.set_default_dtype,
+        "dtype": lambda name: torch.set_default_dtype(getattr(torch, name)),
         "device": torch.set_default_device,
         "grad": torch.set_grad_enabled,
         "deterministic": lambda both: torch.use_deterministic_algorithms(

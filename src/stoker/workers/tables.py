@@ -7,10 +7,12 @@ involved, the rows can be taken with one index, and are the same bit for bit.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch.utils.data import Subset, TensorDataset
+from stoker.host.arriving import is_here
+
+if TYPE_CHECKING:
+    import torch
 
 _MOST_BYTES = 256 * 1024
 """Larger batches are stacked into recycled memory, and the calls no longer matter."""
@@ -30,6 +32,10 @@ class Rows:
     @staticmethod
     def fit(dataset: Any) -> bool:
         """Whether batches of a data set are rows of tensors and nothing else."""
+        if not is_here("torch"):
+            return False
+        from torch.utils.data import Subset, TensorDataset
+
         while type(dataset) is Subset:
             dataset = dataset.dataset
         return type(dataset) is TensorDataset
@@ -42,6 +48,9 @@ class Rows:
             it must be made row by row: large rows, an index that is none, a tensor that is not
             plain.
         """
+        import torch
+        from torch.utils.data import Subset
+
         dataset = self._dataset
         try:
             while type(dataset) is Subset:
@@ -59,6 +68,8 @@ class Rows:
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:
+    import torch
+
     return (
         type(tensor) is torch.Tensor
         and tensor.layout is torch.strided

@@ -10,6 +10,7 @@ Who prints goes on printing to the worker's own stdout and stderr.
 
 from __future__ import annotations
 
+import functools
 import logging
 import pickle
 import sys
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
+from stoker.host.arriving import is_here, when_imported
 from stoker.workers.speaking import Speaker
 
 _LONGEST = 4000  # characters of a text
@@ -36,12 +38,12 @@ class Wanted:
     Attributes:
         levels: Of the loggers that have one.
         disabled: As `logging.disable` has it.
-        filters: Those of `warnings`, each pickled.
+        filters: Those of `warnings`, each pickled, after the package of its category.
     """
 
     levels: dict[str, int]
     disabled: int
-    filters: tuple[bytes, ...]
+    filters: tuple[tuple[str, bytes], ...]
 
     @classmethod
     def here(cls) -> Wanted:
@@ -50,7 +52,8 @@ class Wanted:
         filters = []
         for entry in list(warnings.filters):
             try:
-                filters.append(pickle.dumps(entry))
+                package = entry[2].__module__.partition(".")[0]
+                filters.append((package, pickle.dumps(entry)))
             except Exception:  # A category that is known only here.
                 continue
         return cls(levels, logging.root.manager.disable, tuple(filters))
@@ -60,14 +63,32 @@ class Wanted:
         for name, level in self.levels.items():
             (logging.root if name == "root" else logging.getLogger(name)).setLevel(level)
         logging.disable(self.disabled)
-        known = []
-        for entry in self.filters:
-            try:
-                known.append(pickle.loads(entry))
-            except Exception:  # A category of a module that is not to be had here.
-                continue
+        known = [found for at in range(len(self.filters)) for found in self._filter(at)]
         warnings.resetwarnings()  # What was shown once may be shown again.
         warnings.filters[:] = known  # type: ignore[index]
+        for package in sorted({package for package, _ in self.filters if not is_here(package)}):
+            # It is not imported for a filter's sake.
+            when_imported(package, functools.partial(self._complete, package))
+
+    def _filter(self, at: int) -> list[Any]:
+        """One of the filters; none where its category is not to be had here."""
+        package, entry = self.filters[at]
+        try:
+            return [pickle.loads(entry)] if is_here(package) else []
+        except Exception:  # Whatever importing its module raises.
+            return []
+
+    def _complete(self, package: str) -> None:
+        """Puts the filters of a package in before those that they came before."""
+        now: list[Any] = warnings.filters  # type: ignore[assignment]
+        for at in reversed(range(len(self.filters))):
+            if self.filters[at][0] != package:
+                continue
+            for found in self._filter(at):
+                later = (each for n in range(at + 1, len(self.filters)) for each in self._filter(n))
+                place = next((now.index(each) for each in later if each in now), len(now))
+                if found not in now:
+                    now.insert(place, found)
 
 
 def tell_of_this_process(speaker: Speaker) -> None:

@@ -12,9 +12,8 @@ from pickle import PicklingError
 from types import FunctionType
 from typing import Any
 
-import torch
-
 from stoker.errors import NotPicklable
+from stoker.host.arriving import classes
 from stoker.transport.fields import Found, innermost, kind_of, samples_at
 from stoker.transport.layout import Packing
 from stoker.workers import by_value
@@ -88,7 +87,8 @@ def _as_if_starting() -> Iterator[None]:
 
 class _Sent(ForkingPickler):
     def persistent_id(self, thing: Any) -> str | None:
-        is_shared = isinstance(thing, torch.Tensor) and (thing.is_leaf or not thing.requires_grad)
+        tensors: Any = classes("torch.Tensor")
+        is_shared = isinstance(thing, tensors) and (thing.is_leaf or not thing.requires_grad)
         return "shared" if is_shared else None
 
 

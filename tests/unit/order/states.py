@@ -11,7 +11,7 @@ from unittest import mock
 import numpy as np
 import torch
 
-from stoker.order import streams
+from stoker.order import streams, torch_stream
 
 
 def states() -> tuple[Any, ...]:
@@ -31,6 +31,6 @@ def reading_memory(allowed: bool) -> Iterator[None]:
     """With False, as where the generators' memory can't be read."""
     with ExitStack() as stack:
         if not allowed:
-            for name in ("_PYTHON_ADDRESS", "_FRESH_TORCH_HEAD"):
-                stack.enter_context(mock.patch.object(streams, name, None))
+            stack.enter_context(mock.patch.object(streams, "_PYTHON_ADDRESS", None))
+            stack.enter_context(mock.patch.object(torch_stream, "_FRESH_TORCH_HEAD", None))
         yield
