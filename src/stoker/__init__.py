@@ -9,13 +9,18 @@ from stoker.host import affinity as _affinity  # noqa: F401  # Remembers what it
 if TYPE_CHECKING:
     from stoker.loader import DataLoader
     from stoker.options import REPLACE, SKIP
+    from stoker.records.packing import packed
 
-__all__ = ["REPLACE", "SKIP", "DataLoader", "__version__"]
+__all__ = ["REPLACE", "SKIP", "DataLoader", "__version__", "packed"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
     """Imports the loader, and with it torch, when it is first asked for: the command isn't slow."""
+    if name == "packed":
+        from stoker.records.packing import packed
+
+        return globals().setdefault(name, packed)
     if name not in ("DataLoader", "REPLACE", "SKIP"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from stoker.loader import DataLoader

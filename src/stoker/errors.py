@@ -140,6 +140,10 @@ class NotPicklable(StokerError, pickle.PicklingError, TypeError, AttributeError)
     """
 
 
+class PackIsFixed(StokerError, TypeError):
+    """Something was to change in packed records, which do not change."""
+
+
 class BatchTooLarge(StokerError, RuntimeError):
     """One batch alone takes more than ``memory_limit``."""
 
