@@ -58,7 +58,7 @@ def test_c057_packed_records_do_not_grow_in_workers_as_a_list_does() -> None:
     assert grown_bytes(pack) < without + 5e6
 
 
-@pytest.mark.parametrize("method", ["inline", "fork", "spawn"])
+@pytest.mark.parametrize("method", ["inline", "fork", "forkserver"])
 def test_c057_packed_records_are_the_data_set(method: str) -> None:
     """The same batches as of the list, in whatever process they are made."""
     records = [{"name": f"n{index}", "x": torch.full((2,), float(index))} for index in range(20)]
