@@ -171,6 +171,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         seed = options.seed(seed)
         on_timeout = options.on_timeout(on_timeout)
         debug = options.debug(debug)
+        if isinstance(persistent_workers, options.WouldPersist):
+            persistent_workers = True
         workers = options.num_workers(num_workers)
         automatic = isinstance(workers, options.AutoWorkers)
         arguments.check(
@@ -228,6 +230,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         self._take(account)
         if not automatic and workers == 0:
             vars(self).update(_WITHOUT_WORKERS)
+            if persistent_workers:
+                vars(self)["persistent_workers"] = options.WouldPersist(False)
         elif isinstance(persistent_workers, options.AutoFlag):
             vars(self)["persistent_workers"] = persistent_workers
         if automatic:
@@ -284,12 +288,12 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     @property
     def _lasts(self) -> bool:
         """Whether epochs share a base seed although each has an iterator: persistent workers that
-        were asked for draw none for a second epoch, and so does a number that is chosen.
+        were asked for draw none for a second epoch, and so does a number that is chosen, or none.
         """
-        asked = self.persistent_workers and not isinstance(
-            self.persistent_workers, options.AutoFlag
-        )
-        return self._automatic and asked and self.seed is None
+        kept = self.persistent_workers
+        if self.seed is not None or isinstance(kept, options.AutoFlag):
+            return False
+        return isinstance(kept, options.WouldPersist) or (self._automatic and bool(kept))
 
     @property
     def _automatic(self) -> bool:

@@ -52,6 +52,16 @@ class AutoFlag(int):
         return "False"
 
 
+class WouldPersist(int):
+    """A False in place of a True, where there are no workers that could persist.
+
+    Epochs share a base seed all the same, as those of persistent workers do.
+    """
+
+    def __repr__(self) -> str:
+        return "False"
+
+
 def num_workers(value: Any) -> Any:
     """Checks the argument ``num_workers``.
 

@@ -25,6 +25,26 @@ def epochs(kind: Any, **arguments: Any) -> list[torch.Tensor]:
     return [torch.cat(list(loader)) for _ in range(3)]
 
 
+def test_without_workers_every_epoch_is_the_same_as_with_them() -> None:
+    """Persistent ones draw no seed for a second epoch; none that would persist must not either."""
+    wanted = epochs(stoker.DataLoader, num_workers=2)
+    none = epochs(stoker.DataLoader, num_workers=0)
+    assert all(map(torch.equal, wanted, none))
+
+
+def test_that_workers_would_persist_survives_a_rebuild() -> None:
+    without = stoker.DataLoader(Drawn(), num_workers=0, persistent_workers=True)
+    assert not without.persistent_workers
+    for workers in (0, 2):
+        again = stoker.DataLoader(
+            Drawn(), num_workers=workers, persistent_workers=without.persistent_workers
+        )
+        assert bool(again.persistent_workers) == (workers == 2)
+    assert torch.utils.data.DataLoader(
+        Drawn(), num_workers=0, persistent_workers=without.persistent_workers
+    )
+
+
 @pytest.mark.parametrize("given", [False, True])
 def test_the_order_of_every_epoch_is_torchs(given: bool) -> None:
     def generator() -> torch.Generator | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bdb
 import io
 import multiprocessing
 import os
@@ -146,6 +147,15 @@ def test_c167_a_breakpoint_stops_in_the_sample(monkeypatch: pytest.MonkeyPatch) 
     made = stoker.DataLoader(Broken(3, (1,)), num_workers=2, debug=True)
     assert [float(batch) for batch in made] == [0.0, 1.0, 2.0]
     assert "('here', 1)" in shown.getvalue()
+
+
+def test_a_breakpoint_in_a_worker_says_where_it_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    def quit_at_once() -> None:
+        raise bdb.BdbQuit  # As pdb does at the end of its input, which a worker has none of.
+
+    monkeypatch.setattr(sys, "breakpointhook", quit_at_once)
+    with pytest.raises(bdb.BdbQuit, match=r"debug=True, or\s+STOKER_DEBUG=1"):
+        list(stoker.DataLoader(Broken(3, (1,)), num_workers=1, multiprocessing_context="fork"))
 
 
 def test_an_exception_is_as_it_was_raised() -> None:

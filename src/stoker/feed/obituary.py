@@ -112,8 +112,10 @@ class Obituary:
                 'process does not find: it was defined under `if __name__ == "__main__":`; or '
                 "code that ends the process, in worker_init_fn, the data set or a library"
             )
+        if code is not None and code < 0:
+            return _LIKELY.get(-code, "somebody, or a program, sent it that signal")
         places = "worker_init_fn, the data set" if self.starting else "the data set"
-        return _LIKELY.get(code or 0, f"code that ends the process, in {places} or a library")
+        return f"code that ends the process, in {places} or a library"
 
     @property
     def change(self) -> str:
@@ -216,7 +218,14 @@ _MEMORY = "the system ran out of memory"
 _KILLED = -getattr(signal, "SIGKILL", 9)
 _BUS = -getattr(signal, "SIGBUS", 7)
 _LIKELY = {
-    -11: "a fault in a compiled library that the data set uses, or a stack that overflowed",
-    -6: "a compiled library that the data set uses gave up",
-    -4: "a compiled library that the data set uses has code that this CPU can't run",
+    1: "the terminal or the session that it belonged to was closed",
+    4: "a compiled library that the data set uses has code that this CPU can't run",
+    6: "a compiled library that the data set uses gave up",
+    8: "a compiled library that the data set uses divided by zero",
+    11: "a fault in a compiled library that the data set uses, or a stack that overflowed",
+    13: "it wrote into a pipe that nobody reads any more",
+    14: "a timer that was set in the worker went off",
+    24: "it reached its limit of CPU time (`ulimit -t`, or the scheduler's)",
+    25: "a file that it wrote passed the limit of a file's size (`ulimit -f`)",
 }
+"""By the number of a signal on Linux, most of which are the same elsewhere."""

@@ -330,6 +330,7 @@ class LentSlots:
         for slot in [slot for slot in self._slots if slot not in held]:
             self._slots.pop(slot).close()
             self._forgotten.append(slot)
+        self._released = [slot for slot in self._released if slot in self._slots]
 
     @property
     def to_be_told(self) -> int:

@@ -26,6 +26,10 @@ from stoker.errors import RaisedInWorker, StokerError
 _LIMIT_BYTES = 1024 * 1024
 _SHOWN = 500
 _PARTS = 20
+_HINTS = {
+    "BdbQuit": "Workers have no standard input, so a debugger ends at once. debug=True, or "
+    "STOKER_DEBUG=1 in the environment, makes the same batches where breakpoint() works.\n"
+}
 _GROUP: Any = getattr(builtins, "BaseExceptionGroup", ())  # Python 3.11
 
 
@@ -114,7 +118,7 @@ class Raised(NamedTuple):
     @property
     def message(self) -> str:
         """The exception in words: torch's."""
-        return f"Caught {self.name} {self.where}.\nOriginal {self.told}"
+        return f"Caught {self.name} {self.where}.\nOriginal {self.told}{_HINTS.get(self.name, '')}"
 
     def _told_by(self, name: str) -> str:
         """The same, in an exception of another type."""

@@ -40,6 +40,21 @@ def test_how_it_ended(code: int | None, how: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("code", "likely"),
+    [
+        (-11, "a stack that overflowed"),
+        (-24, "its limit of CPU time"),
+        (-14, "a timer"),
+        (-10, "sent it that signal"),
+        (-63, "sent it that signal"),
+        (3, "code that ends the process"),
+    ],
+)
+def test_a_signal_is_not_taken_for_code_that_ends_the_process(code: int, likely: str) -> None:
+    assert likely in told(Died(1, code)).likely
+
+
+@pytest.mark.parametrize(
     ("noted", "place", "sample"),
     [
         ((9, 1), "at sample index 37, position 1 of the batch", 37),

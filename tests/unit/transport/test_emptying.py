@@ -70,6 +70,15 @@ def test_emptying_spares_a_batch_that_was_not_opened(crossing: Crossing) -> None
         assert (crossing.slots.open(shipments[number]) == number).all()
 
 
+def test_what_is_given_back_is_not_a_free_slot_too(crossing: Crossing) -> None:
+    """A task would be sent for it, and need a new slot: one more than memory allows."""
+    crossing.slots.discard(crossing.ship(lambda a: stacked(a, np.full(LARGE, 1))))
+    assert crossing.slots.to_be_told == 1
+    crossing.slots.empty(())
+    assert crossing.slots.to_be_told == 0
+    assert crossing.slots.has_news
+
+
 def test_emptying_twice_and_at_once_after_a_discard_is_harmless(crossing: Crossing) -> None:
     crossing.slots.empty(())
     assert not crossing.slots.has_news
