@@ -33,9 +33,11 @@ from stoker.tuning.governor import Least
 from stoker.tuning.snapshot import Identity
 from stoker.tuning.statistics import Statistics
 from stoker.workers.likeness import likeness
+from stoker.workers.methods import context_of
 from stoker.workers.tolerance import OnError
 
 T_co = TypeVar("T_co", covariant=True)
+WorkerMethod = Literal["auto", "fork", "fresh", "spawn", "forkserver"]
 _FROZEN = ("seed", "memory_limit", "max_restarts", "on_timeout", "on_error", "max_errors")
 # What a loader without workers has of the arguments that are for workers, whatever was given.
 _WITHOUT_WORKERS = {
@@ -100,6 +102,12 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             workers: bytes, or a string such as "4GB" or "512MiB". A batch that is larger by
             itself is an error. None: a quarter of what is available to this process, shared
             with the other ranks of the node and other live loaders.
+        worker_method: How worker processes come up. "fork": as copies of this one. "fresh": as
+            new interpreters that do not run the program again, so that it needs no
+            ``if __name__ == "__main__"``, and are sent what they need, lambdas and what the
+            program itself defines included. "spawn" and "forkserver": as multiprocessing has
+            them. "auto": fork where that is Python's default and safe, else fresh; what
+            `multiprocessing_context` or ``set_start_method`` says comes first.
         max_restarts: How many workers that died are replaced in an hour; their batches are made
             again, the same. With one more, and where a batch ends two workers, a
             `stoker.errors.WorkerDied` is raised. 0: the first death is the error, as in torch.
@@ -158,6 +166,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         in_order: bool = True,
         seed: int | None = None,
         memory_limit: int | str | None = None,
+        worker_method: WorkerMethod = "auto",
         max_restarts: int = 3,
         on_timeout: Literal["raise", "retry", "skip"] = "raise",
         on_error: Literal["raise", "skip", "replace"] | Callable[[Any, Exception], Any] = "raise",
@@ -170,6 +179,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             raise options.replacing_in_a_stream()
         seed = options.seed(seed)
         on_timeout = options.on_timeout(on_timeout)
+        worker_method = options.worker_method(worker_method, multiprocessing_context)
         debug = options.debug(debug)
         if isinstance(persistent_workers, options.WouldPersist):
             persistent_workers = True
@@ -222,6 +232,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         )
         self.seed = seed
         self.memory_limit = memory_limit
+        self.worker_method = worker_method
         self.max_restarts = max_restarts
         self.on_timeout = on_timeout
         self.on_error = on_error
@@ -349,8 +360,8 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
             if spare is not None:
                 spare.close()
                 spare = None
-            context = self.multiprocessing_context or torch.multiprocessing
-            governor = account.new_governor(least, context.get_start_method(), account.known(self))
+            method = context_of(self).get_start_method()
+            governor = account.new_governor(least, method, account.known(self))
         governor.changed = functools.partial(_now_has, weakref.ref(self))
         done = functools.partial(
             _give_back,
@@ -458,6 +469,7 @@ def _ingredients(loader: DataLoader[Any]) -> Callable[[], Any]:
         loader.collate_fn,
         loader.worker_init_fn,
         loader.multiprocessing_context,
+        loader.worker_method,
         loader.pin_memory,
         loader.prefetch_factor,
         loader.in_order,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import enum
+import multiprocessing
 import operator
 import os
+import sys
 from typing import Any
 
 import torch
@@ -14,6 +16,8 @@ from stoker.sizes import size_bytes
 
 _SEED_LIMIT = 1 << 64
 AUTO = "auto"
+WORKER_METHODS = (AUTO, "fork", "fresh", "spawn", "forkserver")
+_NOT_YET = ("thread", "ray")
 ON_TIMEOUT = ("raise", "retry", "skip")
 DEBUG_VARIABLE = "STOKER_DEBUG"
 _NO = ("", "0", "false", "no", "off")
@@ -130,6 +134,47 @@ def memory_limit(value: Any) -> int | None:
             change="memory_limit=",
         )
     return limit
+
+
+def worker_method(value: Any, context: Any) -> Any:
+    """Checks the argument ``worker_method``.
+
+    Args:
+        value: As given.
+        context: As given for ``multiprocessing_context``: None, a name, or a context.
+
+    Returns:
+        One of `WORKER_METHODS`.
+
+    Raises:
+        TypeError: It is no string.
+        ArgumentError: It is another one, is not to be had here, or `context` says otherwise.
+    """
+    if not isinstance(value, str):
+        raise ArgumentTypeError(
+            f"worker_method option should be a string, but got worker_method={value!r}",
+            change="worker_method=",
+        )
+    if value not in WORKER_METHODS:
+        not_yet = "; there is no such worker yet" if value in _NOT_YET else ""
+        raise ArgumentError(
+            f"worker_method option should be one of {', '.join(map(repr, WORKER_METHODS))}, but "
+            f"got worker_method={value!r}{not_yet}",
+            change="worker_method=",
+        )
+    if value not in (AUTO, "fresh") and value not in multiprocessing.get_all_start_methods():
+        raise ArgumentError(
+            f"worker_method={value!r} is not to be had on {sys.platform}",
+            change="worker_method='auto', or 'fresh'",
+        )
+    named = context if isinstance(context, str) else getattr(context, "_name", None)
+    if context is not None and value not in (AUTO, named):
+        raise ArgumentError(
+            f"worker_method option is mutually exclusive with multiprocessing_context: got "
+            f"worker_method={value!r} and multiprocessing_context={context!r}",
+            change="leave out worker_method= or multiprocessing_context=",
+        )
+    return value
 
 
 def max_restarts(value: Any) -> int:

@@ -15,7 +15,6 @@ from time import perf_counter
 from typing import Any
 
 import torch
-import torch.multiprocessing
 from torch.utils.data import IterDataPipe, MapDataPipe
 from torch.utils.data._utils import collate as torch_collate
 from torch.utils.data._utils.pin_memory import pin_memory
@@ -47,6 +46,7 @@ from stoker.workers.job import Job
 from stoker.workers.likeness import likeness
 from stoker.workers.making import Draws, Ended, IterableMaker, Maker, MapMaker
 from stoker.workers.messages import BeginEpoch
+from stoker.workers.methods import context_of
 from stoker.workers.process import ProcessPool
 from stoker.workers.tolerance import LEFT_OUT, OnError
 
@@ -324,7 +324,7 @@ class _WithWorkers(_Iterator):
     def _feeds(self, loader: Any, *, adaptive: bool) -> Callable[[], Feed]:
         """What makes a feed without workers; it does not keep the iterator alive."""
         job, meter, room = self._new_job(loader), self._setting.meter, self._setting.room
-        context = loader.multiprocessing_context or torch.multiprocessing
+        context = context_of(loader)
         device, pinned = self._pin_memory_device, self._pin_memory
         prefetch, in_order, sharded = self._prefetch_factor, self._in_order, self._iterable
         timeout_s, on_timeout = self._timeout, loader.on_timeout

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-import torch.multiprocessing
-
 from stoker.tuning.answer import Site
 from stoker.tuning.site_record import SiteRecord, to_json
 from stoker.tuning.wording import count_of
@@ -27,6 +25,7 @@ from stoker.watch.quick import MOST
 from stoker.watch.settings import Settings
 from stoker.watch.site import WatchedSite
 from stoker.watch.turns import Turns
+from stoker.workers.methods import context_of
 
 WRITE_EVERY_S, WRITE_SHARE = 1.0, 0.002
 """How often what is known is written, and the most of the program's time that it may take."""
@@ -210,8 +209,7 @@ class Conductor:
 
     def method_of(self, loader: Any) -> str:
         """How processes are started for a loader."""
-        context = loader.multiprocessing_context or torch.multiprocessing
-        return str(context.get_start_method())
+        return str(context_of(loader).get_start_method())
 
     # -- the end --------------------------------------------------------------------------
 

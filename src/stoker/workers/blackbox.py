@@ -26,11 +26,12 @@ import faulthandler
 import os
 import signal
 import struct
-import tempfile
 import threading
 import time
 from multiprocessing import reduction
 from typing import Any
+
+from stoker.workers.nameless import new_file, open_temporary
 
 _HEADER = struct.Struct("=5q")
 _FIELD_BYTES = 8
@@ -65,7 +66,7 @@ class BlackBox:
         self._descriptor = -1
         self._length_bytes = 0
         with contextlib.suppress(OSError):
-            self._descriptor, self._path = _new_file()
+            self._descriptor, self._path = new_file("stoker-blackbox")
             self._drop_stack()
 
     def _drop_stack(self) -> None:
@@ -138,6 +139,11 @@ class BlackBox:
                 break
             time.sleep(_LOOK_AGAIN_S)
         return self.stack()
+
+    @property
+    def descriptor(self) -> int:
+        """Of its file, to be handed to its worker; -1 where there is none."""
+        return self._descriptor
 
     @property
     def is_there(self) -> bool:
@@ -215,37 +221,19 @@ class BlackBox:
         _write_at(self._descriptor, _FIELD_BYTES * index, struct.pack("=q", value))
 
 
-def _new_file() -> tuple[int, str | None]:
-    """A file for two processes: without a name where a descriptor can be passed on."""
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("stoker-blackbox", os.MFD_CLOEXEC), None
-    if os.name == "posix":
-        descriptor, path = tempfile.mkstemp(prefix="stoker-")
-        os.unlink(path)
-        return descriptor, None
-    # Windows takes it away when it is no longer open anywhere.
-    descriptor, path = tempfile.mkstemp(prefix="stoker-")
-    os.close(descriptor)
-    return _open_temporary(path), path
-
-
-def _open_temporary(path: str) -> int:
-    flags = os.O_RDWR | getattr(os, "O_BINARY", 0) | getattr(os, "O_NOINHERIT", 0)
-    return os.open(path, flags | getattr(os, "O_TEMPORARY", 0))
-
-
 def _received(duplicate: Any) -> BlackBox:
-    return _over(duplicate.detach())
+    return over(duplicate.detach())
 
 
 def _reopened(path: str | None) -> BlackBox:
     with contextlib.suppress(OSError):
         if path is not None:
-            return _over(_open_temporary(path))
-    return _over(-1)
+            return over(open_temporary(path))
+    return over(-1)
 
 
-def _over(descriptor: int) -> BlackBox:
+def over(descriptor: int) -> BlackBox:
+    """The box that a descriptor belongs to; -1: one that stays empty."""
     box = BlackBox.__new__(BlackBox)
     box._descriptor, box._path = descriptor, None
     return box

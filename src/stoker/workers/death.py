@@ -79,7 +79,7 @@ def has_ended(process: Any) -> bool:
     """Whether a process is dead; does not block."""
     if not process.is_alive():
         return True
-    if os.name != "posix":
+    if os.name != "posix" or process.pid is None:
         return False
     try:
         os.kill(process.pid, 0)
@@ -100,7 +100,8 @@ def keep_peak(process: Any) -> None:
     it asks after all of a program's processes whenever one is started.
     """
     popen: Any = getattr(process, "_popen", None)
-    if not hasattr(os, "wait4") or "forkserver" in type(popen).__module__:
+    module = type(popen).__module__
+    if not hasattr(os, "wait4") or "forkserver" in module or "popen" not in module:
         return  # It is no child of ours.
     held = weakref.ref(popen)
 

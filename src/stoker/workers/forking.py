@@ -36,7 +36,7 @@ import torch.multiprocessing
 
 from stoker.errors import ForkUnsafe, ProgramUnguarded
 from stoker.host import rerun
-from stoker.workers.fresh import FreshContext, why_not_fresh
+from stoker.workers.fresh import FreshContext
 from stoker.workers.reach import Reach
 
 _log = logging.getLogger("stoker")
@@ -167,7 +167,7 @@ def safe_context(context: Any, job: Any, *, needed: bool) -> Any:
         reach = Reach.of(job.dataset, job.collate_fn, job.worker_init_fn)
         used = [danger.what for danger in found if reach.packages & danger.packages]
         if used:
-            return _instead_of_a_fork(context, job, reach, " and ".join(used), needed=needed)
+            return _instead_of_a_fork(context, " and ".join(used), needed=needed)
     if threads := foreign_threads():
         _tell_of_threads(threads)
     return context
@@ -182,17 +182,16 @@ def _unguarded(method: str) -> ProgramUnguarded:
     )
 
 
-def _instead_of_a_fork(context: Any, job: Any, reach: Reach, what: str, *, needed: bool) -> Any:
-    why_not = "the start method was chosen" if _was_chosen(context) else why_not_fresh(job)
-    if not why_not:
+def _instead_of_a_fork(context: Any, what: str, *, needed: bool) -> Any:
+    if not _was_chosen(context):
         _once(logging.INFO, f"workers start as new processes and not as copies: they use {what}")
-        return FreshContext(reach.own)
+        return FreshContext()
     error = ForkUnsafe(
         f"Workers that are forked copies of this process may hang where they use {what}",
         doing="starting workers by fork",
         likely="the program has used it before the loader, and the data set uses it too",
-        change=f'multiprocessing_context="spawn" (not done by itself: {why_not}), or use it in '
-        "workers only",
+        change='worker_method="fresh" (not done by itself: the start method was chosen), or use '
+        "it in workers only",
     )
     if not needed:
         raise error

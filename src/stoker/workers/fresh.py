@@ -1,169 +1,287 @@
-"""Workers that are new processes and not copies, for a program that was written for copies.
+"""Workers that are new processes and not copies of this one.
 
-Like multiprocessing's spawn, but for three things:
+- The program's main module is not run again, so it needs no ``if __name__ == "__main__"``; what
+  it defines goes along, see `by_value`.
+- The job is pickled once, see `sending`; and what the process is set to goes along, see `state`.
+- On Linux a template is started, see `template`, and forks the workers; should it be killed, its
+  workers end, and the next worker has a new one. Elsewhere, and when three templates were killed,
+  each worker is a new interpreter by itself. None is waited for.
 
-- The program's main module is not run again, so it needs no ``if __name__ == "__main__"``.
-- What workers are sent must not come from that module, and be small: see `why_not_fresh`.
-- What the program has set in its own modules is there, as in a copy: numbers, strings, plain
-  containers and dictionaries of settings. What can't be kept: objects of other kinds that it
-  has put into a module, and changes to installed packages.
+The hash seed, unless the program has set ``PYTHONHASHSEED``, can't be that of the main process. It
+is the same in all fresh workers, so that batches do not depend on which of them makes one.
 """
 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import multiprocessing.context
 import multiprocessing.spawn
+import os
+import pickle
+import signal
+import socket
 import sys
 import threading
-from argparse import Namespace
-from collections.abc import Collection, Iterator
-from multiprocessing.reduction import ForkingPickler
-from types import FunctionType, SimpleNamespace
+import time
+from collections.abc import Iterator
+from multiprocessing import process as multiprocessing_process
+from multiprocessing.connection import wait
 from typing import Any
 
-import torch
+from stoker.workers import by_value
+from stoker.workers.sending import Sent, pack
+from stoker.workers.state import State
+from stoker.workers.template import PID, STATUS, Request, run_alone, serve
 
-from stoker.workers.reach import MAIN
-
-_LIMIT_BYTES = 64 * 2**20
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
-_CONTAINERS = (tuple, list, set, frozenset)
-_SETTINGS_LIMIT = 10_000
+_DIFFERING = ("num_workers", "wanted")
+_MOST_LOST = 3
+_HASH_SEED = "PYTHONHASHSEED"
+# So that a template has one thread; workers have one in any case, see `etiquette`.
+_ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 _spawn: Any = multiprocessing.spawn
-_PREPARING = threading.Lock()
+_PREPARING = threading.RLock()
 
 
-def why_not_fresh(job: Any) -> str:
-    """Why workers can't be new processes; "" where they can. Pickles what they are sent."""
-    place: Any = multiprocessing.context
-    place.set_spawning_popen(_Nobody())
-    try:
-        _Probe(_Counter(), 5).dump(job)
-    except _NotSuited as error:
-        return str(error)
-    except Exception as error:
-        return f"what workers need does not pickle: {error}"
-    finally:
-        place.set_spawning_popen(None)
-    return ""
-
-
-class _NotSuited(Exception):
-    pass
-
-
-class _Nobody:
-    """Stands for a process that is about to start, for what pickles only then."""
-
-    def duplicate_for_child(self, descriptor: int) -> int:
-        return descriptor
-
-
-class _Counter:
-    """A file that keeps nothing, and ends what is too large."""
-
-    def __init__(self) -> None:
-        self._size_bytes = 0
-
-    def write(self, data: Any) -> int:
-        self._size_bytes += memoryview(data).nbytes
-        if self._size_bytes > _LIMIT_BYTES:
-            raise _NotSuited(f"each would get a copy of more than {_LIMIT_BYTES >> 20} MiB")
-        return memoryview(data).nbytes
-
-
-class _Probe(ForkingPickler):
-    """Leaves tensors out, which are shared and not copied; refuses what main defines."""
-
-    def reducer_override(self, thing: Any) -> Any:
-        if isinstance(thing, (type, FunctionType)) and thing.__module__ in MAIN:
-            raise _NotSuited(
-                f"{thing.__qualname__} is defined in the main program, not in a module"
-            )
-        if isinstance(thing, torch.Tensor):
-            return int, ()
-        return NotImplemented
-
-
-class Settings:
-    """What is set in some modules, and in their classes; unpickling it puts it in place there.
-
-    Args:
-        modules: Their names.
-    """
-
-    def __init__(self, modules: Collection[str]) -> None:
-        self._left = _SETTINGS_LIMIT
-        self._of: dict[tuple[str, str], dict[str, Any]] = {}
-        for name in sorted(modules & sys.modules.keys()):
-            self._of[name, ""] = self._settings(sys.modules[name])
-            for key, value in list(vars(sys.modules[name]).items()):
-                if isinstance(value, type) and value.__module__ == name:
-                    self._of[name, key] = self._settings(value)
-
-    def _settings(self, place: Any) -> dict[str, Any]:
-        held = list(vars(place).items())
-        return {k: v for k, v in held if not k.startswith("__") and self._is_setting(v)}
-
-    def _is_setting(self, value: Any) -> bool:
-        self._left -= 1
-        if self._left < 0 or isinstance(value, _PLAIN):
-            return self._left >= 0
-        if isinstance(value, (Namespace, SimpleNamespace)):
-            return self._is_setting(vars(value))
-        if isinstance(value, dict):
-            return all(map(self._is_setting, value)) and all(map(self._is_setting, value.values()))
-        return type(value) in _CONTAINERS and all(map(self._is_setting, value))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _put_in_place, (self._of,)
-
-
-def _put_in_place(settings: dict[tuple[str, str], dict[str, Any]]) -> None:
-    for (module, name), values in settings.items():
-        place: Any = importlib.import_module(module)
-        place = vars(place).get(name, place) if name else place
-        for key, value in values.items():
-            now = getattr(place, key, place)
-            if type(now) is not type(value) or now != value:
-                with contextlib.suppress(AttributeError, TypeError):  # A class that is frozen.
-                    setattr(place, key, value)
-
-
-class _Process(multiprocessing.context.SpawnProcess):
-    """Has the settings in place before what it runs is unpickled."""
-
-    def __init__(self, modules: Collection[str], *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        it: Any = self
-        it._args = (Settings(modules), *it._args)
-
-    def run(self) -> None:
-        it: Any = self
-        it._target(*it._args[1:], **it._kwargs)
-
-    @staticmethod
-    def _Popen(process_obj: Any) -> Any:
-        with _without_main():
-            return multiprocessing.context.SpawnProcess._Popen(process_obj)
+def has_templates() -> bool:
+    """Whether workers can be forked from a template on this system."""
+    needed = (
+        (os, "fork"), (os, "wait4"), (os, "memfd_create"), (socket, "recv_fds"),
+        (signal, "set_wakeup_fd"),
+    )  # fmt: skip
+    there = all(hasattr(*each) for each in needed)
+    return sys.platform == "linux" and there and not getattr(sys, "frozen", False)
 
 
 class FreshContext(multiprocessing.context.SpawnContext):
-    """A multiprocessing context; see the module.
+    """A multiprocessing context for the workers of one pool; see the module."""
 
-    Args:
-        modules: The names of the program's own modules that workers need.
-    """
-
-    def __init__(self, modules: frozenset[str]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._modules = modules
+        self._modules: frozenset[str] = frozenset()
+        self._sent: Sent | None = None
+        self._template: Template | None = None
+        self.lost = 0
+
+    def get_start_method(self, allow_none: bool = False) -> str:
+        """Not one of multiprocessing's own."""
+        return "fresh"
 
     def Process(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
-        """A process that is about to start."""
-        return _Process(self._modules, *args, **kwargs)
+        """A worker that is about to start; its arguments are those of `job.run`."""
+        job, worker, connection, _, first, parent_pid, box = kwargs["args"]
+        if self._sent is None:
+            from stoker.workers.reach import Reach  # Loads torch, which a worker may not need.
+
+            self._sent = pack(job)
+            self._modules = Reach.of(job.dataset, job.collate_fn, job.worker_init_fn).own
+        differing = {name: getattr(job, name) for name in _DIFFERING}
+        request = Request(worker, first, differing, box.is_there)
+        if has_templates() and self.lost < _MOST_LOST:
+            return FromTemplate(self, request, connection, box, parent_pid)
+        return _SpawnedWithoutMain(
+            target=run_alone,
+            args=(self._sent, self._state(), request, (connection, box), parent_pid),
+            daemon=True,
+        )
+
+    def _state(self) -> bytes:
+        return by_value.dumps(State.here(self._modules))
+
+    def template(self, parent_pid: int | None) -> Template:
+        """The one that there is, or a new one."""
+        if self._template is not None and not self._template.is_alive():
+            self._template.close()
+            self._template = None
+            self.lost += 1
+        if self._template is None:
+            assert self._sent is not None
+            self._template = Template(self._sent, self._state(), parent_pid)
+        return self._template
+
+    def close(self) -> None:
+        """Ends the template, and with it what is left of its workers."""
+        if self._template is not None:
+            self._template.close()
+        if self._sent is not None:
+            self._sent.close()
+
+
+class Template:
+    """The template process of a pool, as the main process sees it; it is started at once.
+
+    Args:
+        sent: The job of its workers.
+        state: What `template.serve` takes.
+        parent_pid: The process to end with; None where only the pipe tells of its end.
+    """
+
+    def __init__(self, sent: Sent, state: bytes, parent_pid: int | None) -> None:
+        self._owner_pid = os.getpid()
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.settimeout(None)
+        theirs.settimeout(None)
+        try:
+            given = (theirs, sent, state, parent_pid)
+            self._process: Any = _SpawnedWithoutMain(target=serve, args=given)
+            self._process.start()
+        except BaseException:
+            self._control.close()
+            raise
+        finally:
+            theirs.close()
+        # It is ours to end: multiprocessing would wait for it at exit.
+        children: Any = getattr(multiprocessing_process, "_children", set())
+        children.discard(self._process)
+
+    def is_alive(self) -> bool:
+        """Whether it has not ended."""
+        return self._process._popen.poll() is None
+
+    def ask(self, request: Request, descriptors: list[int]) -> None:
+        """Asks for a worker."""
+        socket.send_fds(self._control, [pickle.dumps(tuple(request), 5)], descriptors)
+
+    def close(self) -> None:
+        """Ends it; takes a few milliseconds."""
+        self._control.close()
+        if os.getpid() == self._owner_pid:
+            self._process.kill()
+            self._process.join()
+
+
+class FromTemplate:
+    """A worker that a template has forked, or will; as multiprocessing's process objects are.
+
+    Attributes:
+        pid: Its process id; None as long as it has none.
+        exitcode: As multiprocessing has it; None while it lives.
+        sentinel: Can be read when it has ended, and once when it has been forked.
+    """
+
+    daemon = True
+
+    def __init__(
+        self, context: FreshContext, request: Request, connection: Any, box: Any, parent_pid: Any
+    ) -> None:
+        self.name = f"FreshWorker-{request.worker}"
+        self.sentinel = -1
+        self.peak_bytes: int | None = None
+        self._context, self._request = context, request
+        self._ends = (connection, box)
+        self._parent_pid = parent_pid
+        self._pid: int | None = None
+        self._code: int | None = None
+        self._of: Template | None = None
+        self._end = contextlib.ExitStack()
+
+    @property
+    def _popen(self) -> Any:
+        return self
+
+    def start(self) -> None:
+        """Asks for it; it comes up by itself."""
+        connection, box = self._ends
+        self.sentinel, status = os.pipe()
+        self._end.callback(os.close, self.sentinel)
+        try:
+            os.set_blocking(self.sentinel, False)
+            descriptors = [connection.fileno(), status]
+            descriptors += [box.descriptor] if box.is_there else []
+            self._ask(descriptors)
+        except BaseException:
+            self._end.close()
+            raise
+        finally:
+            os.close(status)
+
+    def _ask(self, descriptors: list[int]) -> None:
+        self._of = self._context.template(self._parent_pid)
+        try:
+            self._of.ask(self._request, descriptors)
+        except (BrokenPipeError, ConnectionResetError):  # It has just been killed.
+            self._of = self._context.template(self._parent_pid)
+            self._of.ask(self._request, descriptors)
+
+    def _hear(self) -> None:
+        """Takes in what the template has told."""
+        while self._code is None:
+            try:
+                data = os.read(self.sentinel, PID.size if self._pid is None else STATUS.size)
+            except BlockingIOError:
+                return
+            if not data:
+                self._code = -signal.SIGKILL
+            elif self._pid is None:
+                (self._pid,) = PID.unpack(data)
+            else:
+                self._code, peak = STATUS.unpack(data)
+                self.peak_bytes = peak if peak >= 0 else None
+
+    @property
+    def pid(self) -> int | None:
+        self._hear()
+        return self._pid
+
+    @property
+    def exitcode(self) -> int | None:
+        self._hear()
+        return self._code
+
+    def is_alive(self) -> bool:
+        """Whether it has not ended; one that was asked for is alive."""
+        return self.exitcode is None
+
+    def join(self, timeout: float | None = None) -> None:
+        """Waits until it has ended, or for so many seconds."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while self.is_alive():
+            left_s = None if deadline is None else deadline - time.monotonic()
+            if left_s is not None and left_s <= 0:
+                return
+            wait([self.sentinel], left_s)
+
+    def terminate(self) -> None:
+        """Asks it to end."""
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Ends it."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: int) -> None:
+        if self.is_alive():
+            if self._pid is None:
+                self._code = -number  # The template finds its pipe closed, and does not fork it.
+                return
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, number)
+
+
+class _SpawnedWithoutMain(multiprocessing.context.SpawnProcess):
+    """A new interpreter that is told nothing of the main module, and has the hash seed of all."""
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        with _without_main(), _environment():
+            return multiprocessing.context.SpawnProcess._Popen(process_obj)
+
+
+@contextlib.contextmanager
+def _environment() -> Iterator[None]:
+    """What a new interpreter has to find in it at once, in this process for as long as it takes."""
+    wanted = dict.fromkeys(_ONE_THREAD, "1")
+    if os.environ.get(_HASH_SEED, "random") == "random":
+        wanted[_HASH_SEED] = "0"
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 @contextlib.contextmanager

@@ -43,6 +43,7 @@ from stoker.workers.blackbox import BlackBox
 from stoker.workers.death import Died, await_end, died_as, has_ended, keep_peak
 from stoker.workers.etiquette import look_around
 from stoker.workers.forking import safe_context
+from stoker.workers.fresh import FreshContext
 from stoker.workers.job import Job, run
 from stoker.workers.lacking import what_lacks
 from stoker.workers.member import Member, Unread
@@ -123,12 +124,14 @@ class ProcessPool:
     def __init__(self, job: Job, context: Any, kept_limit: int, *, quiet: bool = False) -> None:
         self._quiet = quiet
         self._job = job
-        self._context = context
+        self._context = FreshContext() if isinstance(context, FreshContext) else context
         self.processes: list[Any] = []
         self._connections: list[Connection] = []
         self._waiter = Waiter()
         self.boxes: dict[int, BlackBox] = {}
-        owned = self.processes, self._connections, self._waiter, self.boxes, os.getpid()
+        self._contexts: list[Any] = []
+        lists = self.processes, self._connections, self._contexts
+        owned = *lists, self._waiter, self.boxes, os.getpid()
         self.close = weakref.finalize(self, undisturbed, stop_all, *owned)
         _EVERY_POOL.add(self)
         self._kept_limit = kept_limit
@@ -166,6 +169,8 @@ class ProcessPool:
     def start(self, numbers: Sequence[int], first: BeginEpoch) -> None:
         """As `add`, with numbers that are free; some may have been started when it raises."""
         self._context = safe_context(self._context, self._job, needed=not self._quiet)
+        if isinstance(self._context, FreshContext) and not self._contexts:
+            self._contexts.append(self._context)
         told = len(self._members) + len(numbers)
         job = replace(
             self._job,
@@ -195,17 +200,17 @@ class ProcessPool:
         # sooner than the process.
         in_main_thread = threading.current_thread() is threading.main_thread()
         parent_pid = os.getpid() if in_main_thread and method != "forkserver" else None
-        started = context.Process(
-            target=run, args=(job, worker, theirs, inherited, first, parent_pid, box), daemon=True
-        )
+        started: Any = None
         try:
+            given = (job, worker, theirs, inherited, first, parent_pid, box)
+            started = context.Process(target=run, args=given, daemon=True)
             with starting(context):
                 started.start()
                 self._enlist(worker, started, ours, box)
         except BaseException as error:
             if worker in self._members:  # Ctrl-C came while it started: it ends like others.
                 raise
-            if started.pid is not None:
+            if started is not None and started.pid is not None:
                 started.kill()
                 started.join()
             ours.close()

@@ -57,7 +57,7 @@ def _blocked(context: Any) -> Iterator[None]:
 
         _forget_another_process(forkserver._forkserver)
         forkserver.ensure_running()
-    elif context.get_start_method() == "spawn":
+    elif context.get_start_method() in ("spawn", "fresh"):
         resource_tracker.ensure_running()
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:

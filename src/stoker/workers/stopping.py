@@ -34,6 +34,7 @@ _REST_S = 0.1  # for the rest of a message
 def stop_all(
     processes: list[Any],
     connections: list[Connection],
+    contexts: list[Any],
     waiter: Waiter,
     boxes: dict[int, BlackBox],
     owner_pid: int,
@@ -66,6 +67,8 @@ def stop_all(
             connection.close()
         for box in boxes.values():
             box.close()
+        for context in contexts:
+            context.close()
 
 
 def _families(processes: list[Any]) -> list[psutil.Process]:

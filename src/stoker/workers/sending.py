@@ -1,0 +1,107 @@
+"""A worker's job, pickled once for all the workers of a pool that are started afresh.
+
+`pack` is for the main process, `Sent.open` for whoever is to have the job. In between it lies in a
+file without a name (see `nameless`), and is handed to each process as a descriptor, or a path.
+
+What the user hands over in multiprocessing's way (queues, locks, values, tensors that torch
+shares) holds descriptors. These are duplicated once, and each process is given the same ones.
+"""
+
+from __future__ import annotations
+
+import multiprocessing.context
+import os
+import weakref
+from collections.abc import Callable
+from pickle import PickleBuffer
+from typing import Any
+
+from stoker.workers import by_value
+from stoker.workers.nameless import Nameless
+
+_place: Any = multiprocessing.context
+RECEIVED: set[int] = set()
+"""Descriptors of this process that it was handed with a job, by number."""
+
+
+class Sent:
+    """A job on its way. It can be handed to any number of processes that are being spawned.
+
+    Args:
+        file: What it is pickled in.
+        descriptors: Those that it holds; they are this object's.
+    """
+
+    def __init__(self, file: Nameless, descriptors: list[int]) -> None:
+        self._file = file
+        self._descriptors = descriptors
+        self.close = weakref.finalize(self, _close, file, descriptors)
+        """Gives its memory and descriptors in this process back."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        starting = _place.get_spawning_popen()
+        given = [starting.duplicate_for_child(number) for number in self._descriptors]
+        return Sent, (self._file, given)
+
+    def open(self) -> Any:
+        """The job. Raises what unpickling it does."""
+        with self._file.map() as data:
+            return by_value.load(data)
+
+
+def pack(job: Any, take_buffer: Callable[[PickleBuffer], Any] | None = None) -> Sent:
+    """Pickles a job; no process is started.
+
+    Args:
+        job: What `Sent.open` is to return.
+        take_buffer: Takes large buffers out of it, as ``buffer_callback`` of `pickle` does.
+
+    Raises:
+        Exception: What pickling it raises.
+    """
+    recipient = _Recipient()
+    before = _place.get_spawning_popen()
+    _place.set_spawning_popen(recipient)
+    try:
+        file = Nameless("stoker-job")
+        file.write(by_value.dumps(job, take_buffer))
+        return Sent(file, recipient.descriptors)
+    except BaseException:
+        _close(None, recipient.descriptors)
+        raise
+    finally:
+        _place.set_spawning_popen(before)
+
+
+class _Recipient:
+    """Stands for the processes that are to have a job, for what pickles only while one starts."""
+
+    def __init__(self) -> None:
+        self.descriptors: list[int] = []
+
+    def duplicate_for_child(self, descriptor: int) -> int:
+        self.descriptors.append(os.dup(descriptor))
+        return self.descriptors[-1]
+
+    @staticmethod
+    def DupFd(descriptor: int) -> Any:
+        return _Handed(descriptor)
+
+
+class _Handed:
+    """A descriptor that was handed over; whoever takes it gets one of its own."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def detach(self) -> int:
+        own = os.dup(self._descriptor)
+        RECEIVED.add(own)
+        return own
+
+
+def _close(file: Nameless | None, descriptors: list[int]) -> None:
+    if file is not None:
+        file.close()
+    while descriptors:
+        os.close(descriptors.pop())
