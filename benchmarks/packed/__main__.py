@@ -19,9 +19,10 @@ from benchmarks.packed.program import WORKERS
 from stoker.sizes import in_words
 
 FORMS = ("none", "packed", "list")
-METHODS = ("fork", "spawn")
+METHODS = ("fork", "fresh", "spawn")
 COLUMNS = (
-    "start", "data", "made in", "memory of it", "first batch", "epoch", "a worker's own", "of none"
+    "start", "data", "made in", "memory of it", "first batch", "epoch",
+    "a worker's own", "of none", "all together",
 )  # fmt: skip
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -34,7 +35,7 @@ def main(records: int, quick: bool, methods: tuple[str, ...]) -> None:
     """Measure what records cost each of four workers, and how long these take to start."""
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     count = records // 10 if quick else records
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, soft_wrap=True, width=120)
     console.print(str(machine.look()))
     console.print(f"{count:,} records, {WORKERS} workers, all records read once")
     table = Table()
@@ -72,6 +73,7 @@ def _row(method: str, form: str, found: dict[str, dict[str, Any]]) -> tuple[str,
         f"{this['epoch_s']:.1f} s",
         in_words(own),
         f"{own / none:.0%}",
+        in_words(this["all_bytes"]),
     )
 
 

@@ -53,7 +53,8 @@ def generated(count: int) -> Iterator[dict[str, Any]]:
 def main() -> None:
     """Prints what was measured as JSON."""
     warnings.filterwarnings("ignore", message="This DataLoader will create")
-    form, method, count = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    form, count = sys.argv[1], int(sys.argv[3])
+    method: Any = sys.argv[2]
     before = _own_bytes(psutil.Process())
     began = time.perf_counter()
     records: Any = None
@@ -83,23 +84,25 @@ def _access_s(records: Any, count: int) -> float:
     return (time.perf_counter() - began) / _ACCESSES
 
 
-def _epoch(records: Any, count: int, method: str) -> dict[str, Any]:
+def _epoch(records: Any, count: int, method: Any) -> dict[str, Any]:
     """How long the first batch takes, and what each worker has for itself at the end."""
     loader = stoker.DataLoader(
         Labels(records, count), batch_size=_BATCH, num_workers=WORKERS,
-        multiprocessing_context=method, persistent_workers=True,
+        worker_method=method, persistent_workers=True,
     )  # fmt: skip
     began = time.perf_counter()
     batches = iter(loader)
     next(batches)
     first_s = time.perf_counter() - began
-    children = psutil.Process().children()
+    family = psutil.Process().children(recursive=True)
     for _ in batches:
         pass
     epoch_s = time.perf_counter() - began
-    # A helper of multiprocessing's may be there besides: it is the smallest.
-    own = sorted(map(_own_bytes, children), reverse=True)[:WORKERS]
-    return {"first_s": first_s, "epoch_s": epoch_s, "worker_bytes": own}
+    # Fresh workers have a template, their parent; and a helper of multiprocessing's, the smallest.
+    workers = [process for process in family if not process.children()]
+    own = sorted(map(_own_bytes, workers), reverse=True)[:WORKERS]
+    together = sum(process.memory_full_info().pss for process in (psutil.Process(), *family))
+    return {"first_s": first_s, "epoch_s": epoch_s, "worker_bytes": own, "all_bytes": together}
 
 
 def _own_bytes(process: psutil.Process) -> int:
