@@ -301,7 +301,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         """Whether epochs share a base seed although each has an iterator: persistent workers that
         were asked for draw none for a second epoch, and so does a number that is chosen, or none.
         """
-        kept = self.persistent_workers
+        kept: Any = self.persistent_workers
         if self.seed is not None or isinstance(kept, options.AutoFlag):
             return False
         return isinstance(kept, options.WouldPersist) or (self._automatic and bool(kept))

@@ -37,6 +37,7 @@ MAY_KNOW_THE_PACKAGE = {"__init__.py", "__main__.py", "cli"}
 PURE = [
     "feed/dispatch.py",
     "feed/excerpt.py",
+    "feed/growing.py",
     "feed/losses.py",
     "feed/meter.py",
     "feed/patience.py",
@@ -71,6 +72,7 @@ PURE = [
     "tuning/findings.py",
     "tuning/foretold.py",
     "tuning/grounds.py",
+    "tuning/growth.py",
     "tuning/guesses.py",
     "tuning/known.py",
     "tuning/limits.py",
@@ -106,6 +108,7 @@ PURE = [
     "tuning/wording.py",
     "watch/served.py",
     "workers/hearing.py",
+    "workers/looks.py",
     "workers/raised.py",
     "workers/telling.py",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import multiprocessing
 import os
 from collections.abc import Callable, Iterator
 from multiprocessing import shared_memory
@@ -17,14 +16,11 @@ from torch.utils.data import Dataset
 import stoker
 from stoker.feed import iteration
 
-# The fork server imports once what each of its workers would import: 1 s a worker else.
-multiprocessing.set_forkserver_preload(["torch", "stoker", "tests.contract.datasets"])
-
 # Others on this machine make segments too; the conftest looks for names like these.
 _NAME_PREFIX = f"/psm_{os.getpid() % 1000:03}"
 
-METHODS = ("inline", "fork", "forkserver", "spawn")
-PROCESSES = ("fork", "forkserver", "spawn")
+METHODS = ("inline", "fork", "fresh", "spawn")
+PROCESSES = ("fork", "fresh", "spawn")
 SEGMENTS = ("memfd", "named")
 
 many_workers = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
@@ -41,9 +37,7 @@ def loader(dataset: Any, method: str, num_workers: int = 2, **options: Any) -> A
         for name in ("prefetch_factor", "persistent_workers", "timeout", "worker_init_fn"):
             options.pop(name, None)
         return stoker.DataLoader(dataset, num_workers=0, **options)
-    return stoker.DataLoader(
-        dataset, num_workers=num_workers, multiprocessing_context=method, **options
-    )
+    return stoker.DataLoader(dataset, num_workers=num_workers, worker_method=method, **options)
 
 
 def use_segments(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:

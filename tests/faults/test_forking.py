@@ -21,8 +21,8 @@ import torch.multiprocessing
 import stoker
 from stoker.errors import ForkUnsafe
 from stoker.workers import forking
-from stoker.workers.fresh import Settings, why_not_fresh
 from stoker.workers.reach import Reach
+from stoker.workers.settings import Settings
 from tests.datasets import Plain
 
 pytestmark = pytest.mark.skipif(
@@ -84,28 +84,18 @@ def test_workers_start_fresh_where_a_copy_would_hang(
     caplog.set_level(logging.INFO, "stoker")
     made = stoker.DataLoader(own.Table(), num_workers=1, batch_size=None)
     iterator = iter(made)
-    pid = iterator._workers[0].pid
+    worker = iterator._workers[0]
     assert list(iterator) == ["set ['two'] moved polars"] * 2
-    assert pid is not None
+    assert worker.pid is not None
     assert "new processes and not as copies: they use polars" in caplog.text
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-@pytest.mark.parametrize(
-    ("dataset", "context", "why"),
-    [
-        (lambda own: own.Table(), "fork", "the start method was chosen"),
-        (lambda own: own.Table(lambda: None), None, "does not pickle"),
-        (lambda own: own.Table(bytes(65 * 2**20)), None, "more than 64 MiB"),
-        (lambda own: own.Table(multiprocessing.get_context("fork").Lock()), None, "does not"),
-    ],
-    ids=["chosen", "unpicklable", "large", "lock"],
-)
 def test_one_warning_names_it_where_workers_are_forked_all_the_same(
-    own: Any, unchosen: None, caplog: pytest.LogCaptureFixture, dataset: Any, context: Any, why: str
+    own: Any, unchosen: None, caplog: pytest.LogCaptureFixture
 ) -> None:
     made = stoker.DataLoader(
-        dataset(own), num_workers=1, batch_size=None, multiprocessing_context=context
+        own.Table(), num_workers=1, batch_size=None, multiprocessing_context="fork"
     )
     for _ in range(2):
         assert len(list(made)) == 2
@@ -113,8 +103,8 @@ def test_one_warning_names_it_where_workers_are_forked_all_the_same(
     text = warning.getMessage()
     assert warning.levelno == logging.WARNING
     assert "may hang where they use polars, whose threads are running" in text
-    assert why in text
-    assert 'multiprocessing_context="spawn"' in text
+    assert "the start method was chosen" in text
+    assert 'worker_method="fresh"' in text
 
 
 def test_a_library_that_workers_do_not_use_is_no_matter(
@@ -126,28 +116,13 @@ def test_a_library_that_workers_do_not_use_is_no_matter(
 
 
 def test_an_automatic_number_is_none_where_a_copy_would_hang(own: Any) -> None:
-    dataset = own.Table(lambda: None)
+    dataset, fork = own.Table(), multiprocessing.get_context("fork")
     with pytest.raises(ForkUnsafe, match="polars"):
-        forking.safe_context(torch.multiprocessing, job(dataset), needed=False)
-    iterator = iter(stoker.DataLoader(dataset, batch_size=None))
+        forking.safe_context(fork, job(dataset), needed=False)
+    iterator = iter(stoker.DataLoader(dataset, batch_size=None, multiprocessing_context="fork"))
     iterator.feed.resize(2, next(iterator))
     assert iterator.feed.workers == 0
     assert len(list(iterator)) == 1
-
-
-def test_what_main_defines_is_not_sent() -> None:
-    class Local(Plain):
-        pass
-
-    Local.__module__ = "__main__"
-    assert "defined in the main program" in why_not_fresh(job(Local(3)))
-    assert why_not_fresh(job(Plain(3))) == ""
-
-
-def test_a_large_tensor_is_shared_and_no_reason_against_it() -> None:
-    dataset = Plain(3)
-    dataset.table = torch.empty(40 * 2**20)  # type: ignore[attr-defined]
-    assert why_not_fresh(job(dataset)) == ""
 
 
 def test_settings_are_what_copies_safely() -> None:

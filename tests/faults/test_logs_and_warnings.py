@@ -133,7 +133,7 @@ class Data(torch.utils.data.Dataset):
     def __len__(self):
         return 4
     def __getitem__(self, index):
-        sys.stderr.write(f"printed {index}\n")
+        sys.stderr.write(f"printed {index}\\n")
         logging.getLogger("data").warning("logged %d", index)
         warnings.warn("warned")
         return index

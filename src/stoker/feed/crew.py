@@ -15,10 +15,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from stoker.feed.dispatch import Dispatcher
+from stoker.feed.growing import Growing
 from stoker.feed.meter import Meter
 from stoker.feed.pinning import Pinner
 from stoker.workers.death import Died
-from stoker.workers.messages import BeginEpoch, Made, Started
+from stoker.workers.hearing import hear
+from stoker.workers.messages import BeginEpoch, Made, Started, Told
 from stoker.workers.process import ProcessPool
 
 _SMOOTHING = 0.2
@@ -155,6 +157,13 @@ class Crew:
         if (self.patient or man.waits) and not man.leaving and self._dispatcher is not None:
             self._dispatcher.join(worker)
 
+    def told(self, worker: int, message: Told) -> None:
+        """A worker has told something in between."""
+        if message.kind != "memory":
+            hear(message)
+        elif worker in self.men:
+            self._meter.growing.take(worker, message.what["look"], self.men)
+
     def has_made(self, worker: int, message: Made) -> None:
         """A worker has made a batch.
 
@@ -190,6 +199,11 @@ class Crew:
         self.failed_start = death
         self.pool.bury(worker)
         del self.men[worker]
+
+    @property
+    def growing(self) -> Growing:
+        """What workers have told of their memory."""
+        return self._meter.growing
 
     @property
     def staying(self) -> int:

@@ -33,7 +33,6 @@ from stoker.feed.room import Room
 from stoker.feed.vigil import Scene, Vigil
 from stoker.order.epoch import EpochPlan, Task
 from stoker.workers.death import Died
-from stoker.workers.hearing import hear
 from stoker.workers.messages import (
     BeginEpoch,
     Made,
@@ -379,7 +378,7 @@ class Feed:
                 self._replacing.blame.came_up()
                 self.crew.came_up(worker, message)
             elif isinstance(message, Told):
-                hear(message)
+                self.crew.told(worker, message)
             elif isinstance(message, (Repeating, Repeated)):
                 self._replacing.repeats(worker, message)
             elif message is None:

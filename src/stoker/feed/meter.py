@@ -10,6 +10,7 @@ from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass, fields
 
+from stoker.feed.growing import Growing
 from stoker.feed.losses import Losses
 from stoker.feed.window import Window
 from stoker.order.broken import Damage
@@ -84,6 +85,7 @@ class Meter:
         timed_out: Batches that did not come in time and were made again, or given up.
         given_up: Of those, how many were given up: nobody gets them.
         losses: Samples that could not be read.
+        growing: What workers have told of their memory.
     """
 
     def __init__(self) -> None:
@@ -100,6 +102,7 @@ class Meter:
         self.timed_out = 0
         self.given_up = 0
         self.losses = Losses()
+        self.growing = Growing()
         self.left_at = 0.0
         self._away = False
         self._opening = False

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stoker.errors import WorkerDied
+from stoker.feed.growing import History
 from stoker.host.shortage import Shortage
 from stoker.order.epoch import Task
 from stoker.sizes import in_words
@@ -30,6 +31,9 @@ class Obituary:
         starting: Whether it had not come up, so that it may not have begun with the batch.
         before: What was short when workers were first started.
         after: What is short now.
+        history: What it has told of its memory; None: nothing.
+        growth: What the memory of workers likely grows by, and what changes that; empty where it
+            is not known to grow.
     """
 
     death: Died
@@ -38,6 +42,8 @@ class Obituary:
     starting: bool = False
     before: Shortage = _NOT_KNOWN
     after: Shortage = _NOT_KNOWN
+    history: History | None = None
+    growth: tuple[str, str] = ("", "")
 
     @property
     def how(self) -> str:
@@ -125,7 +131,8 @@ class Obituary:
         if self.death.exitcode == -signal.SIGTERM:
             return "who sends SIGTERM to the workers; max_restarts= bounds how many are replaced"
         if self.death.exitcode == _KILLED and _MEMORY in self.likely:
-            return "smaller batches, fewer workers, or prefetch_factor= and memory_limit="
+            usual = "smaller batches, fewer workers, or prefetch_factor= and memory_limit="
+            return self.growth[1] or usual
         return "num_workers=0 shows the fault in the main process, which it may end as well"
 
     @property
@@ -135,13 +142,18 @@ class Obituary:
             (self.before.machine_kills, self.after.machine_kills),
         )
         if any(was is not None and now is not None and now > was for was, now in kills):
-            return f"{_MEMORY} and killed it"
+            return f"{_MEMORY} and killed it{self._grew}"
         if all(was is None or now is None for was, now in kills):
-            return f"{_MEMORY} and killed it (its log tells), or somebody did"
+            return f"{_MEMORY} and killed it (its log tells), or somebody did{self._grew}"
         return (
             "somebody, or a program, killed it, perhaps the data set's own code: the system counts "
             "no lack of memory"
         )
+
+    @property
+    def _grew(self) -> str:
+        """What the growth of memory likely comes from, as a clause."""
+        return f"; workers' memory has grown, likely by {self.growth[0]}" if self.growth[0] else ""
 
     @property
     def _bus(self) -> str:
@@ -156,6 +168,10 @@ class Obituary:
         lines = []
         if self.death.peak_bytes:
             lines.append(f"the worker had {in_words(self.death.peak_bytes)} of memory at its peak")
+        if self.history is not None and self.history.looks:
+            own, grown = self.history.looks[-1].private_bytes, self.history.grown_bytes
+            since = f", {in_words(grown)} more than when it was ready" if grown > 0 else ""
+            lines.append(f"it had {in_words(own)} of that for itself when it last looked{since}")
         for where, was, now in (
             ("its control group", self.before.group_kills, self.after.group_kills),
             ("the machine", self.before.machine_kills, self.after.machine_kills),

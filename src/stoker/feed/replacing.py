@@ -183,7 +183,7 @@ class Replacing:
             self._dispatcher.lost(worker)  # It is missed in the next epoch, if there is one.
             return
         at = None if man.starting or not held else self._begun(held[0], death)
-        found = self._obituary(death, held, starting=man.starting)
+        found = self._obituary(worker, death, held, starting=man.starting)
         now = time.monotonic()
         # Who wants workers ended says himself how often.
         verdict = None if death.asked else self.blame.died(now, at, starting=man.starting)
@@ -215,9 +215,16 @@ class Replacing:
         by_itself = death.exitcode is not None and death.exitcode >= 0
         return not self.blame.suspects and (verdict is not None or by_itself)
 
-    def _obituary(self, death: Died, held: tuple[int, ...], *, starting: bool) -> Obituary:
+    def _obituary(
+        self, worker: int, death: Died, held: tuple[int, ...], *, starting: bool
+    ) -> Obituary:
         task = self._tasks.get(held[0]) if held else None
-        return Obituary(death, task, self._sharded, starting, self._before, shortage())
+        growing = self._crew.growing
+        history = growing.of(worker, death.pid)
+        before = self._before
+        return Obituary(
+            death, task, self._sharded, starting, before, shortage(), history, growing.likely
+        )
 
     def _why_not(self, verdict: Verdict) -> str:
         restarts = self.blame.restarts

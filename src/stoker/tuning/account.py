@@ -28,6 +28,7 @@ from stoker.transport.board import publish, withdraw
 from stoker.tuning.decision import Decision
 from stoker.tuning.governor import Least, LoaderGovernor
 from stoker.tuning.known import Known
+from stoker.tuning.memory_watch import MemoryWatch
 from stoker.tuning.snapshot import Identity, Now, snapshot
 from stoker.tuning.statistics import Statistics, WorkerState
 from stoker.tuning.status import encode
@@ -84,6 +85,8 @@ class Account:
         self.lasting = Lasting()
         self.meter = Meter()
         self.meter.losses.limit = max_errors
+        losses = self.meter.losses
+        self._memory = MemoryWatch(self.meter, lambda: losses.length)
         self._memory_limit = memory_limit
         self._share: CpuShare | None = None
         self.room = Room(memory_limit or 0, "memory_limit", strict=memory_limit is not None)
@@ -265,6 +268,7 @@ class Account:
             decisions=self.decisions,
             findings=self._findings(),
             replaced=self.restarts.total,
+            worker_memory=self._memory.now(),
         )
         return snapshot(self.meter, self.room, self._identity, now)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from stoker.feed.meter import WAIT_BOUNDS_S, Meter
 from stoker.feed.room import Room
 from stoker.tuning.decision import Decision
+from stoker.tuning.growth import WorkerMemory
 from stoker.tuning.pattern import every_nth, remarks
 from stoker.tuning.statistics import Statistics, WorkerState
 
@@ -50,6 +51,7 @@ class Now:
         decisions: What was chosen.
         findings: Further remarks.
         replaced: Workers that died and were replaced.
+        worker_memory: What workers have told of their memory; None where none has.
     """
 
     workers: tuple[WorkerState, ...]
@@ -65,6 +67,7 @@ class Now:
     decisions: Sequence[Decision]
     findings: Sequence[str]
     replaced: int = 0
+    worker_memory: WorkerMemory | None = None
 
 
 def snapshot(meter: Meter, room: Room, identity: Identity, now: Now) -> Statistics:
@@ -113,6 +116,7 @@ def snapshot(meter: Meter, room: Room, identity: Identity, now: Now) -> Statisti
         skipped_samples=meter.losses.skipped,
         skipped_batches=meter.losses.skipped_batches,
         errors=meter.losses.listed,
+        worker_memory=now.worker_memory,
     )
     return _with_remarks(told, meter, serving, now)
 

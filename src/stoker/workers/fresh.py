@@ -14,6 +14,7 @@ is the same in all fresh workers, so that batches do not depend on which of them
 from __future__ import annotations
 
 import contextlib
+import logging
 import multiprocessing.context
 import multiprocessing.spawn
 import os
@@ -23,18 +24,27 @@ import socket
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from multiprocessing import process as multiprocessing_process
 from multiprocessing.connection import wait
 from typing import Any
 
 from stoker.workers import by_value
+from stoker.workers.death import await_end, has_ended
 from stoker.workers.sending import Sent, pack
 from stoker.workers.state import State
 from stoker.workers.template import PID, STATUS, Request, run_alone, serve
 
 _DIFFERING = ("num_workers", "wanted")
 _MOST_LOST = 3
+_END_S = 2.0
+LOST = "the process that it was forked from had ended"
+LOST_TEMPLATE = (
+    "the process that fresh workers are forked from has ended (exit code %s), and its workers with "
+    "it; others take their place, and what they had begun is made again"
+)
+_log = logging.getLogger("stoker")
 _HASH_SEED = "PYTHONHASHSEED"
 # So that a template has one thread; workers have one in any case, see `etiquette`.
 _ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -89,7 +99,8 @@ class FreshContext(multiprocessing.context.SpawnContext):
 
     def template(self, parent_pid: int | None) -> Template:
         """The one that there is, or a new one."""
-        if self._template is not None and not self._template.is_alive():
+        if self._template is not None and has_ended(self._template.process):
+            _log.warning(LOST_TEMPLATE, self._template.exitcode)
             self._template.close()
             self._template = None
             self.lost += 1
@@ -97,6 +108,11 @@ class FreshContext(multiprocessing.context.SpawnContext):
             assert self._sent is not None
             self._template = Template(self._sent, self._state(), parent_pid)
         return self._template
+
+    def await_loss(self) -> None:
+        """The template has closed its pipe: it has ended in a moment."""
+        if self._template is not None:
+            self._template.end()
 
     def close(self) -> None:
         """Ends the template, and with it what is left of its workers."""
@@ -107,12 +123,15 @@ class FreshContext(multiprocessing.context.SpawnContext):
 
 
 class Template:
-    """The template process of a pool, as the main process sees it; it is started at once.
+    """The template of a pool, as the main process sees it; it is started at once.
 
     Args:
         sent: The job of its workers.
         state: What `template.serve` takes.
         parent_pid: The process to end with; None where only the pipe tells of its end.
+
+    Attributes:
+        process: Its process object.
     """
 
     def __init__(self, sent: Sent, state: bytes, parent_pid: int | None) -> None:
@@ -122,8 +141,8 @@ class Template:
         theirs.settimeout(None)
         try:
             given = (theirs, sent, state, parent_pid)
-            self._process: Any = _SpawnedWithoutMain(target=serve, args=given)
-            self._process.start()
+            self.process: Any = _SpawnedWithoutMain(target=serve, args=given)
+            self.process.start()
         except BaseException:
             self._control.close()
             raise
@@ -131,22 +150,28 @@ class Template:
             theirs.close()
         # It is ours to end: multiprocessing would wait for it at exit.
         children: Any = getattr(multiprocessing_process, "_children", set())
-        children.discard(self._process)
+        children.discard(self.process)
 
-    def is_alive(self) -> bool:
-        """Whether it has not ended."""
-        return self._process._popen.poll() is None
+    @property
+    def exitcode(self) -> int | None:
+        """As multiprocessing has it; None while it lives, or where somebody has taken it."""
+        code: int | None = self.process.exitcode
+        return code
 
     def ask(self, request: Request, descriptors: list[int]) -> None:
         """Asks for a worker."""
         socket.send_fds(self._control, [pickle.dumps(tuple(request), 5)], descriptors)
 
+    def end(self) -> None:
+        """Ends it; takes a few milliseconds. Does nothing in a forked copy."""
+        if os.getpid() == self._owner_pid and not has_ended(self.process):
+            self.process.kill()
+            await_end(self.process, _END_S)
+
     def close(self) -> None:
-        """Ends it; takes a few milliseconds."""
+        """Ends it, and gives back what there is for it."""
         self._control.close()
-        if os.getpid() == self._owner_pid:
-            self._process.kill()
-            self._process.join()
+        self.end()
 
 
 class FromTemplate:
@@ -156,6 +181,7 @@ class FromTemplate:
         pid: Its process id; None as long as it has none.
         exitcode: As multiprocessing has it; None while it lives.
         sentinel: Can be read when it has ended, and once when it has been forked.
+        was_lost: Whether it has ended because its template had.
     """
 
     daemon = True
@@ -166,13 +192,12 @@ class FromTemplate:
         self.name = f"FreshWorker-{request.worker}"
         self.sentinel = -1
         self.peak_bytes: int | None = None
+        self.was_lost = False
         self._context, self._request = context, request
         self._ends = (connection, box)
         self._parent_pid = parent_pid
         self._pid: int | None = None
         self._code: int | None = None
-        self._of: Template | None = None
-        self._end = contextlib.ExitStack()
 
     @property
     def _popen(self) -> Any:
@@ -182,25 +207,25 @@ class FromTemplate:
         """Asks for it; it comes up by itself."""
         connection, box = self._ends
         self.sentinel, status = os.pipe()
-        self._end.callback(os.close, self.sentinel)
+        self._end = weakref.finalize(self, os.close, self.sentinel)
+        self._end.atexit = False  # The pool is closed later than that.
         try:
             os.set_blocking(self.sentinel, False)
             descriptors = [connection.fileno(), status]
             descriptors += [box.descriptor] if box.is_there else []
             self._ask(descriptors)
         except BaseException:
-            self._end.close()
+            self._end()
             raise
         finally:
             os.close(status)
 
     def _ask(self, descriptors: list[int]) -> None:
-        self._of = self._context.template(self._parent_pid)
         try:
-            self._of.ask(self._request, descriptors)
-        except (BrokenPipeError, ConnectionResetError):  # It has just been killed.
-            self._of = self._context.template(self._parent_pid)
-            self._of.ask(self._request, descriptors)
+            self._context.template(self._parent_pid).ask(self._request, descriptors)
+        except (BrokenPipeError, ConnectionResetError):  # It is just ending.
+            self._context.await_loss()
+            self._context.template(self._parent_pid).ask(self._request, descriptors)
 
     def _hear(self) -> None:
         """Takes in what the template has told."""
@@ -210,7 +235,7 @@ class FromTemplate:
             except BlockingIOError:
                 return
             if not data:
-                self._code = -signal.SIGKILL
+                self._code, self.was_lost = -signal.SIGKILL, True
             elif self._pid is None:
                 (self._pid,) = PID.unpack(data)
             else:
@@ -220,7 +245,7 @@ class FromTemplate:
     @property
     def pid(self) -> int | None:
         self._hear()
-        return self._pid
+        return self._pid or None
 
     @property
     def exitcode(self) -> int | None:
@@ -250,7 +275,7 @@ class FromTemplate:
 
     def _signal(self, number: int) -> None:
         if self.is_alive():
-            if self._pid is None:
+            if not self._pid:
                 self._code = -number  # The template finds its pipe closed, and does not fork it.
                 return
             with contextlib.suppress(ProcessLookupError):

@@ -25,7 +25,7 @@ def hear(told: Told) -> None:
     try:
         if told.kind == "log":
             _log(told.worker, told.what)
-        else:
+        elif told.kind == "warning":
             _SHOWN.warn(told.worker, told.what)
     except Exception:  # Handlers and filters are the user's.
         traceback.print_exc()

@@ -42,6 +42,7 @@ from stoker.workers.clocks import cpu_wait_s
 from stoker.workers.collating import Stacking, install
 from stoker.workers.digest import RunningDigest
 from stoker.workers.etiquette import settle
+from stoker.workers.growth import GrowthWatch
 from stoker.workers.last_words import keep_last_words
 from stoker.workers.likeness import likeness
 from stoker.workers.making import AT_NO_SAMPLE, Draws, Ended, IterableMaker, MapMaker
@@ -168,6 +169,11 @@ class _Worker:
             job.wanted.apply()
         tell_of_this_process(self._speaker)
         self._settle()
+        self._growth = GrowthWatch(
+            {"dataset": self._dataset, "collate_fn": job.collate_fn},
+            forked=job.forked,
+            tell=functools.partial(self._speaker.tell, "memory"),
+        )
         self._began_as = likeness(self._dataset) if job.iterable else None
         self._speaker.answer(dumps(Started(_affinity())))
 
@@ -229,6 +235,7 @@ class _Worker:
                         self._make_carefully(message.epoch, task)
                     else:
                         self._make(message.epoch, task)
+                    self._growth.made()
             elif isinstance(message, BeginEpoch):
                 self._begin_epoch(message)
             elif isinstance(message, Repeat):

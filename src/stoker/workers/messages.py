@@ -150,12 +150,12 @@ class Repeated(NamedTuple):
 
 
 class Told(NamedTuple):
-    """From a worker, between its answers: what it logs, or warns of.
+    """From a worker, between its answers: what it logs, or warns of, and its memory.
 
     Attributes:
         worker: Its number.
-        kind: "log" or "warning".
-        what: The record or warning, in plain values.
+        kind: "log", "warning" or "memory".
+        what: The record or warning, in plain values; or a `Look`, as "look".
     """
 
     worker: int

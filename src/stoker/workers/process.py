@@ -43,7 +43,7 @@ from stoker.workers.blackbox import BlackBox
 from stoker.workers.death import Died, await_end, died_as, has_ended, keep_peak
 from stoker.workers.etiquette import look_around
 from stoker.workers.forking import safe_context
-from stoker.workers.fresh import FreshContext
+from stoker.workers.fresh import LOST, FreshContext
 from stoker.workers.job import Job, run
 from stoker.workers.lacking import what_lacks
 from stoker.workers.member import Member, Unread
@@ -408,6 +408,8 @@ class ProcessPool:
             member.process.kill()
             why = _NO_ANSWERS
             await_end(member.process, _LIVENESS_CHECK_S)
+        if not why and getattr(member.process, "was_lost", False):
+            why, asked = LOST, True  # No batch is to blame, and it is bounded: see `fresh`.
         self._waiter.remove(member.connection)
         self._waiter.remove(member.process.sentinel)
         if member.leaving:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import locale
+import os
 import sys
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ class State:
     Attributes:
         settings: Of the program's own modules.
         wanted: Log records and warnings.
+        hash_seed: The variable ``PYTHONHASHSEED``.
         recursion_limit: As `sys.getrecursionlimit` has it.
         locale: As `locale.setlocale` has it.
         torch: What torch is set to, by what is told; empty where the program has no torch.
@@ -32,6 +34,7 @@ class State:
 
     settings: Settings
     wanted: Wanted
+    hash_seed: str | None
     recursion_limit: int
     locale: str
     torch: dict[str, Any]
@@ -48,6 +51,7 @@ class State:
         return cls(
             Settings(modules),
             Wanted.here(),
+            os.environ.get("PYTHONHASHSEED"),
             sys.getrecursionlimit(),
             locale.setlocale(locale.LC_ALL),
             _of_torch(),
@@ -57,6 +61,10 @@ class State:
     def apply(self) -> None:
         """Puts it in place in this process, but for libraries that are not loaded yet."""
         self.wanted.apply()
+        if self.hash_seed is None:
+            os.environ.pop("PYTHONHASHSEED", None)
+        else:
+            os.environ["PYTHONHASHSEED"] = self.hash_seed
         sys.setrecursionlimit(self.recursion_limit)
         with contextlib.suppress(locale.Error):  # One that was made up.
             locale.setlocale(locale.LC_ALL, self.locale)

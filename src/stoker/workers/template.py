@@ -89,7 +89,6 @@ def serve(control: socket.socket, sent: Sent, state: bytes, parent_pid: int | No
 def open_job(sent: Sent, data: bytes) -> Any:
     """The job, in a new interpreter, whose main module is an empty one."""
     sys.modules["__main__"] = types.ModuleType("__main__")
-    os.environ.pop("PYTHONHASHSEED", None)
     state: State = by_value.loads(data)
     state.apply()
     state.settings.put_in_place()
@@ -177,6 +176,7 @@ class _Template:
             process.start()
         except OSError:
             traceback.print_exc()
+            _write(status, PID.pack(0) + STATUS.pack(1, -1))
             os.close(status)
             return
         finally:

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from stoker.feed.growing import History
 from stoker.feed.obituary import Obituary
 from stoker.host.shortage import Shortage
 from stoker.order.epoch import Task
 from stoker.workers.death import Died
+from stoker.workers.looks import Look
 from stoker.workers.making import AT_NO_SAMPLE, IN_COLLATE
 
 GIB = 1 << 30
@@ -164,3 +166,22 @@ def test_it_survives_pickling() -> None:
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error)
     assert vars(again) == vars(error)
+
+
+def test_growth_that_was_known_is_the_likely_cause_of_a_lack_of_memory() -> None:
+    history = History()
+    history.add(Look(4711, 1, GIB, "planted"))
+    history.add(Look(4711, 900, 3 * GIB, "planted"))
+    growth = "dataset.samples: list of dict", "stoker.packed(...) around it"
+    after = Shortage(4, 6, 12 * GIB, 16 * GIB)
+    died = Died(4711, -9, peak_bytes=4 * GIB)
+    error = told(died, after=after, history=history, growth=growth).error()
+    assert "likely by dataset.samples: list of dict" in error.likely
+    assert error.change == "stoker.packed(...) around it"
+    assert (
+        "the worker had 4 GiB of memory at its peak\n"
+        "  it had 3 GiB of that for itself when it last looked, 2 GiB more than when it was "
+        "ready\n"
+    ) in str(error)
+    # Killed by somebody: what memory did is beside the point.
+    assert "dataset.samples" not in told(died, growth=growth).error().likely
