@@ -13,6 +13,7 @@ import torch
 from hypothesis import settings
 
 from tests.leftovers import Snapshot, adopt_orphans, sign_segments
+from tests.starting.keeper import end_all
 
 _failed = pytest.StashKey[bool]()
 
@@ -38,6 +39,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # As in what a shell has put in the background; programs of tests would inherit it.
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_unconfigure() -> None:
+    end_all()
 
 
 def pytest_collection_finish() -> None:

@@ -23,6 +23,8 @@ from typing import Any
 
 import psutil
 
+from tests.starting.keeper import standing
+
 PATIENCE_S = 2.0
 _POLL_S = 0.01
 _DESCRIPTORS = Path("/proc/self/fd")
@@ -164,12 +166,14 @@ def _standing(attributes: tuple[str, ...]) -> Iterator[Any]:
 
 
 def _standing_processes() -> set[int]:
-    return {pid for pid in _standing(("_pid", "_forkserver_pid")) if pid is not None}
+    nurseries = {nursery.pid for nursery in standing()}
+    return {pid for pid in _standing(("_pid", "_forkserver_pid")) if pid is not None} | nurseries
 
 
 def _standing_descriptors() -> set[int]:
     attributes = ("_fd", "_forkserver_alive_fd", "_forkserver_authkey_fd")
-    return {number for number in _standing(attributes) if number is not None}
+    nurseries = {nursery.descriptor for nursery in standing()}
+    return {number for number in _standing(attributes) if number is not None} | nurseries
 
 
 def _describe_process(pid: int) -> str:

@@ -9,9 +9,10 @@ from stoker.host import affinity as _affinity  # noqa: F401  # Remembers what it
 if TYPE_CHECKING:
     from stoker.loader import DataLoader
     from stoker.options import REPLACE, SKIP
+    from stoker.per_process import per_worker
     from stoker.records.packing import packed
 
-__all__ = ["REPLACE", "SKIP", "DataLoader", "__version__", "packed"]
+__all__ = ["REPLACE", "SKIP", "DataLoader", "__version__", "packed", "per_worker"]
 __version__ = "0.1.0"
 
 
@@ -21,6 +22,10 @@ def __getattr__(name: str) -> object:
         from stoker.records.packing import packed
 
         return globals().setdefault(name, packed)
+    if name == "per_worker":
+        from stoker.per_process import per_worker
+
+        return globals().setdefault(name, per_worker)
     if name not in ("DataLoader", "REPLACE", "SKIP"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from stoker.loader import DataLoader

@@ -133,15 +133,22 @@ class TransportError(StokerError, RuntimeError):
     """A batch could not be carried from its worker to the main process."""
 
 
-class NotPicklable(StokerError, pickle.PicklingError, TypeError, AttributeError):
+class NotPicklable(
+    StokerError, pickle.PicklingError, TypeError, AttributeError, ValueError, RuntimeError
+):
     """Something that has to cross between processes does not pickle.
 
     Which of the other types pickle raises depends on what it is, and on Python's version.
+    Its cause is pickle's own error.
     """
 
 
 class PackIsFixed(StokerError, TypeError):
     """Something was to change in packed records, which do not change."""
+
+
+class NotBuilt(StokerError, RuntimeError):
+    """What a worker was sent could not be built again there. Its cause is what was raised."""
 
 
 class BatchTooLarge(StokerError, RuntimeError):

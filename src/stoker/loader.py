@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
 import torch
 import torch.utils.data
-from torch.utils.data import (
-    BatchSampler,
-    MapDataPipe,
-    RandomSampler,
-    Sampler,
-    SequentialSampler,
-    SubsetRandomSampler,
-    WeightedRandomSampler,
-)
-from torch.utils.data.dataloader import _InfiniteConstantSampler
+from torch.utils.data import MapDataPipe, Sampler
 
 from stoker import arguments, options
 from stoker.feed.adaptive import AdaptiveFeed
@@ -28,6 +19,7 @@ from stoker.feed.iteration import AutoIterator, InlineIterator, Setting, WorkerI
 from stoker.host.families import family_finding
 from stoker.host.interrupts import undisturbed
 from stoker.order.population import population_of
+from stoker.order.samplers import Late, draws_globally
 from stoker.tuning.account import Account
 from stoker.tuning.governor import Least
 from stoker.tuning.snapshot import Identity
@@ -317,7 +309,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
         identity = self._identity()
         account.begin_epoch(identity, automatic=self._automatic)
         setting = Setting(
-            private_sampling=self.seed is not None and _draws_globally(super()._index_sampler),
+            private_sampling=self.seed is not None and draws_globally(super()._index_sampler),
             draws=account.draws,
             meter=account.meter,
             room=account.room,
@@ -425,7 +417,7 @@ class DataLoader(torch.utils.data.DataLoader[T_co]):
     def _index_sampler(self) -> Any:
         """torch's; with a seed, one that is not even iterated before its first batch is wanted."""
         sampler = super()._index_sampler
-        return sampler if self.seed is None else _Late(sampler)
+        return sampler if self.seed is None else Late(sampler)
 
 
 def _now_has(loader: weakref.ref[DataLoader[Any]], workers: int) -> None:
@@ -476,28 +468,3 @@ def _ingredients(loader: DataLoader[Any]) -> Callable[[], Any]:
         loader.timeout,
         loader.on_timeout,
     )
-
-
-class _Late:
-    """A sampler whose ``__iter__`` runs only when the first item is asked for."""
-
-    def __init__(self, sampler: Any) -> None:
-        self._sampler = sampler
-
-    def __iter__(self) -> Iterator[Any]:
-        yield from self._sampler
-
-    def __len__(self) -> int:
-        return len(self._sampler)
-
-
-def _draws_globally(sampler: Any) -> bool:
-    """Whether a sampler may draw from a global generator: known ones are looked into."""
-    kind = type(sampler)
-    if kind is BatchSampler:
-        return _draws_globally(sampler.sampler)
-    if kind in (SequentialSampler, _InfiniteConstantSampler):
-        return False
-    if kind in (RandomSampler, SubsetRandomSampler, WeightedRandomSampler):
-        return sampler.generator is None
-    return True

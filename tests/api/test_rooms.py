@@ -28,6 +28,7 @@ ROOMS = [
     "transport",
     "order",
     "host",
+    "per_process",
     "arguments",
     "options",
     "sizes",

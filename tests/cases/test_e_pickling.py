@@ -1,13 +1,27 @@
-"""Public cases of group E that are about pickling."""
+"""Public cases of groups E and F that are about pickling."""
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
+import functools
 import multiprocessing
+import pickle
+import socket
+import sqlite3
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import h5py  # type: ignore[import-untyped]
+import lmdb  # type: ignore[import-untyped]
 import pytest
 
 from stoker.errors import NotPicklable
+from stoker.workers.unpicklable import cannot_be_started, pack_argument
 from tests.contract.methods import loader
 from tests.datasets import Plain
 
@@ -28,11 +42,178 @@ class Stored(Plain):
 
 @pytest.mark.filterwarnings("ignore:Got pickle error:UserWarning")
 def test_c046_the_attribute_that_does_not_pickle_is_named_before_a_process_starts() -> None:
-    """Pickle's own error, as ever; its cause names the attribute."""
+    """Also to those who catch what pickle raises, which is its cause."""
     with pytest.raises(TypeError, match="h5py objects cannot be pickled") as caught:
         iter(loader(Stored(), "spawn"))
     assert not multiprocessing.active_children()
-    cause = caught.value.__cause__
-    assert isinstance(cause, NotPicklable)
-    assert "A worker can't be sent dataset: dataset.local_storage is a " in str(cause)
-    assert "test_e_pickling.Storage" in str(cause)
+    error = caught.value
+    assert isinstance(error, NotPicklable)
+    assert isinstance(error, pickle.PicklingError)
+    assert "A worker can't be sent dataset: dataset.local_storage is a " in error.what
+    assert "test_e_pickling.Storage" in error.what
+    assert type(error.__cause__) is TypeError
+
+
+class Holding(Plain):
+    """Holds something where people do: in a list of an attribute's attribute."""
+
+    def __init__(self, thing: Any) -> None:
+        super().__init__(4)
+        self.transform = SimpleNamespace(files=[0, 1, 2, thing])
+
+
+class Slotted:
+    __slots__ = ("held", "other")
+
+    def __init__(self, held: Any) -> None:
+        self.other, self.held = 1, held
+
+
+class Stated:
+    def __init__(self, held: Any) -> None:
+        self.hidden = held
+
+    def __getstate__(self) -> Any:
+        return {"shown": self.hidden}
+
+    def __setstate__(self, state: Any) -> None:
+        self.hidden = state["shown"]
+
+
+def ready(_: object) -> None:
+    pass
+
+
+def found(dataset: Any = None, collate_fn: Any = None) -> NotPicklable:
+    """What is told of a job, without starting anything."""
+    job = SimpleNamespace(dataset=dataset, collate_fn=collate_fn, worker_init_fn=ready)
+    error = cannot_be_started(job, TypeError("?"))
+    assert error is not None
+    return error
+
+
+@contextlib.contextmanager
+def _pool() -> Iterator[Any]:
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+def _numbers() -> Iterator[int]:
+    yield 1
+
+
+def _zip(folder: Path) -> Any:
+    with zipfile.ZipFile(folder / "a.zip", "w") as made:
+        made.writestr("a", "b")
+    return zipfile.ZipFile(folder / "a.zip")
+
+
+@pytest.mark.parametrize(
+    ("opened", "name", "advice"),
+    [
+        (lambda d: (d / "f").open("w+b"), "an open file, of '", "stoker.per_worker(open, '"),
+        (lambda d: h5py.File(d / "a.h5", "w"), "an open HDF5 file (h5py)", "h5py.File, path"),
+        (_zip, "an open zip file, of '", "stoker.per_worker(zipfile.ZipFile, path)"),
+        (lambda d: lmdb.open(str(d / "l")), "an open LMDB environment", "lmdb.open, path"),
+        (
+            lambda d: contextlib.closing(sqlite3.connect(d / "s")),
+            "an open SQLite database",
+            "stoker.per_worker(sqlite3.connect, path)",
+        ),
+        (lambda d: contextlib.closing(_numbers()), "a generator", "makes the generator in the"),
+        (lambda _: threading.Lock(), "a lock", "left out by __getstate__"),
+        (lambda _: _pool(), "a pool of threads", "made in the worker"),
+        (lambda _: contextlib.nullcontext(threading), "a module", "to be imported by what uses it"),
+        (lambda _: contextlib.nullcontext(lambda: 1), "a lambda", "to be a function of a module"),
+        (
+            lambda _: contextlib.nullcontext(multiprocessing.get_context("fork").Lock()),
+            "a lock or queue of multiprocessing",
+            "multiprocessing.get_context(method)",
+        ),
+    ],
+    ids=[
+        *("file", "h5py", "zip", "lmdb", "sqlite", "generator"),
+        *("lock", "pool", "module", "lambda", "multiprocessing"),
+    ],
+)
+def test_c046_what_it_is_and_what_to_do(
+    tmp_path: Path, opened: Callable[[Path], Any], name: str, advice: str
+) -> None:
+    context = opened(tmp_path)
+    with context as entered:
+        thing = context if isinstance(context, type(threading.Lock())) else entered
+        error = found(Holding(thing))
+    assert "dataset.transform.files[3] is a " in error.what
+    assert error.likely.startswith(name)
+    assert error.change.startswith("dataset.transform.files[3], to be ")
+    assert advice in error.change
+
+
+@pytest.mark.parametrize(
+    ("put", "path"),
+    [
+        (lambda lock: Slotted(lock), "dataset.transform.files[3].held"),
+        (lambda lock: Stated(lock), "dataset.transform.files[3].shown"),
+        (lambda lock: functools.partial(ready, lock), "dataset.transform.files[3].args[0]"),
+        (lambda lock: {"a": ({1}, [lock])}, "dataset.transform.files[3]['a'][1][0]"),
+        (lambda lock: functools.partial(ready, a={lock}), "files[3].keywords['a'].{<unlocked"),
+    ],
+    ids=["slots", "getstate", "partial", "containers", "set"],
+)
+def test_c046_wherever_it_is_held(put: Callable[[Any], Any], path: str) -> None:
+    error = found(Holding(put(threading.Lock())))
+    assert path in error.what
+    assert error.likely.startswith("a lock")
+
+
+def test_c049_a_collate_fn_that_is_a_lambda_is_named() -> None:
+    error = found(Plain(1), lambda samples: samples)
+    assert error.what.startswith("A worker can't be sent collate_fn: collate_fn is a function ")
+    assert error.likely.startswith("a lambda: pickle finds functions by their names in a module")
+
+
+def test_c049_what_another_pickler_takes_is_not_blamed() -> None:
+    """Where functions are sent by value, what one of them closes over is."""
+    cloudpickle = pytest.importorskip("cloudpickle")
+    lock, number = threading.Lock(), 1
+
+    def transform(sample: Any) -> Any:
+        with lock:
+            return sample, number
+
+    class Local(Holding):
+        pass
+
+    job = SimpleNamespace(dataset=Local(transform), collate_fn=lambda s: s, worker_init_fn=None)
+    error = cannot_be_started(job, TypeError("?"), cloudpickle.dumps)
+    assert error is not None
+    assert "dataset.transform.files[3].nonlocals['lock'] is a _thread.lock" in error.what
+    job.dataset.transform.files[3] = lambda sample: sample
+    assert cannot_be_started(job, TypeError("?"), cloudpickle.dumps) is None
+
+
+def test_c054_advice_is_what_the_system_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "multiprocessing_context='fork'" in found(Holding(threading.Lock())).change
+    monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
+    assert "fork" not in found(Holding(threading.Lock())).change
+
+
+class OwnError(TypeError):
+    pass
+
+
+class Refusing(Plain):
+    def __getstate__(self) -> Any:
+        raise OwnError("not to be sent")
+
+
+@pytest.mark.filterwarnings("ignore:Got pickle error:UserWarning")
+def test_c046_an_error_of_the_users_own_code_keeps_its_type() -> None:
+    with pytest.raises(OwnError, match="not to be sent") as caught:
+        iter(loader(Refusing(4), "spawn"))
+    assert isinstance(caught.value.__cause__, NotPicklable)
+
+
+def test_c046_sockets_cross_where_multiprocessing_sends_them() -> None:
+    with socket.socket() as made:
+        pack_argument(made)

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import stoker
+from tests import starting
 
 PATIENCE_S = 30.0
 WITHIN_S = 1.0
@@ -88,7 +89,7 @@ def program(folder: Path, source: str) -> Iterator[Program]:
     path.write_text(PREAMBLE + textwrap.dedent(source))
     places = [str(Path(stoker.__file__).parents[1]), str(Path(__file__).parents[2])]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(places), "PYTHONWARNINGS": "ignore"}
-    process = subprocess.Popen(
+    process = starting.Popen(
         [sys.executable, str(path)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import subprocess
 import sys
 import warnings
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from stoker.errors import WorkerDied
+from tests import starting
 from tests.contract.methods import Tabled, loader
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere with the next answer")
@@ -148,7 +148,7 @@ if __name__ == "__main__":
 def test_a_program_sees_all_of_it_on_stderr(method: str, tmp_path: Any) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    done = subprocess.run(
+    done = starting.run(
         [sys.executable, str(program), method], capture_output=True, text=True, timeout=100
     )
     assert done.returncode == 0, done.stderr

@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 
+import stoker
+from stoker.errors import NotBuilt
+from tests.contract.automatic import needs_still, reasons, still  # noqa: F401
 from tests.contract.methods import (
     loader,
     many_workers,
@@ -34,9 +37,37 @@ def test_a_dataset_that_cannot_be_sent_starts_nothing() -> None:
     assert set(multiprocessing.active_children()) == before
 
 
-def test_a_dataset_that_cannot_be_received_is_an_error() -> None:
-    with pytest.raises(RuntimeError, match="exited unexpectedly: exit code 1"):
-        list(loader(Unreceivable(3), "forkserver", 1))
+def way(method: str) -> dict[str, Any]:
+    """The argument for a start method."""
+    return {"worker_method" if method == "fresh" else "multiprocessing_context": method}
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fresh"])
+def test_a_dataset_that_cannot_be_built_again_is_an_error_at_once(
+    capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, method: str
+) -> None:
+    """With what was raised there, not printed by the worker; and nothing is tried again."""
+    with pytest.raises(NotBuilt, match="exited unexpectedly: it could not build what") as caught:
+        list(stoker.DataLoader(Unreceivable(3), num_workers=1, **way(method)))
+    error = caught.value
+    assert isinstance(error, RuntimeError)
+    assert "it was sent: OSError: the file moved" in error.what
+    assert "in __setstate__" in str(error)
+    assert type(error.__cause__) is OSError
+    assert "restart" not in caplog.text
+    assert capfd.readouterr().err == ""
+
+
+@needs_still
+def test_a_chosen_number_of_workers_is_none_where_they_cannot_build_it() -> None:
+    made = stoker.DataLoader(Unreceivable(20), multiprocessing_context="spawn")
+    iterator = iter(made)
+    first = next(iterator)
+    iterator.feed.resize(1, first)  # type: ignore[attr-defined]
+    [process] = iterator._workers  # type: ignore[attr-defined]
+    process.join(60)
+    assert [int(batch[0, 0]) for batch in (first, *iterator)] == list(range(20))
+    assert reasons(made) == ["a worker could not build what it was sent: OSError: the file moved"]
 
 
 class Unreceivable(Plain):

@@ -18,6 +18,7 @@ from torch.utils.data import IterableDataset
 
 from stoker import DataLoader
 from stoker.errors import WaitTimeout, WorkerDied
+from tests import starting
 from tests.datasets import Plain
 
 
@@ -66,7 +67,7 @@ def test_a_worker_that_ends_while_it_starts_names_what_runs_then(workers: Any) -
 def ended(folder: Path, source: str, patience_s: float = 60) -> subprocess.CompletedProcess[str]:
     (folder / "program.py").write_text(source)
     words = [sys.executable, "program.py"]
-    return subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=patience_s)
+    return starting.run(words, cwd=folder, capture_output=True, text=True, timeout=patience_s)
 
 
 LIMITED = """

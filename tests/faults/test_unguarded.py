@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests import starting
 
 PROGRAM = """
 import torch.multiprocessing
@@ -22,7 +23,7 @@ for batch in DataLoader(list(range(8)), num_workers=2):
 def test_workers_that_would_run_the_program_again_are_refused(tmp_path: Path, method: str) -> None:
     (tmp_path / "program.py").write_text(PROGRAM.format(method=method))
     words = [sys.executable, "program.py"]
-    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    ended = starting.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 1
     assert ended.stdout == "once\n"
     assert f"ProgramUnguarded: no worker was started by {method}" in ended.stderr
@@ -33,6 +34,6 @@ def test_a_guarded_program_is_served_by_them(tmp_path: Path) -> None:
     source = PROGRAM.format(method="spawn").replace("\nfor", "\nif __name__ == '__main__':\n  for")
     (tmp_path / "program.py").write_text(source.replace("'spawn'", "'spawn', force=True"))
     words = [sys.executable, "program.py"]
-    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    ended = starting.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "once\n" * 3

@@ -27,6 +27,7 @@ from stoker.errors import StokerError
 from stoker.feed.crew import Crew
 from stoker.feed.feed import Feed
 from stoker.feed.meter import Meter
+from stoker.feed.not_built import how_it_failed
 from stoker.feed.window import Window
 from stoker.order.broken import Damage
 from stoker.order.epoch import EpochPlan, Task
@@ -297,8 +298,7 @@ class AdaptiveFeed:
             return
         failed, feed.crew.failed_start = feed.crew.failed_start, None
         if failed is not None:
-            code = failed.exitcode
-            self._rule_out(f"a worker ended while it was starting (exit code {code})")
+            self._rule_out(how_it_failed(failed))
         complete = feed.crew.staying >= self.workers and not feed.crew.starting
         if self._starting is not None and complete:
             began, count = self._starting

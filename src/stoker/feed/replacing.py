@@ -27,6 +27,7 @@ from typing import Any
 
 from stoker.feed.crew import Crew
 from stoker.feed.dispatch import Dispatcher
+from stoker.feed.not_built import not_built
 from stoker.feed.obituary import Obituary
 from stoker.feed.restarts import Blame, Restarts, Verdict
 from stoker.host.shortage import Shortage, shortage
@@ -184,12 +185,12 @@ class Replacing:
             return
         at = None if man.starting or not held else self._begun(held[0], death)
         found = self._obituary(worker, death, held, starting=man.starting)
-        now = time.monotonic()
-        # Who wants workers ended says himself how often.
-        verdict = None if death.asked else self.blame.died(now, at, starting=man.starting)
+        verdict = self._verdict(death, at, starting=man.starting)
         if self._crew.patient and man.starting and self._can_do_without(death, verdict):
             self._crew.forget(worker, death)
             return
+        if death.unbuildable is not None:
+            raise not_built(death.pid, death.unbuildable)
         if verdict is not None:
             raise found.error(self._why_not(verdict))
         if why := self._cannot_be_same(worker):
@@ -210,9 +211,17 @@ class Replacing:
         noted = death.noted is not None and death.noted[0] == number
         return None if careful and not noted else number
 
+    def _verdict(self, death: Died, at: int | None, *, starting: bool) -> Verdict | None:
+        if death.asked:  # Who wants workers ended says himself how often.
+            return None
+        if death.unbuildable is not None:  # Another would fail in the same way.
+            return Verdict.UNBUILT
+        return self.blame.died(time.monotonic(), at, starting=starting)
+
     def _can_do_without(self, death: Died, verdict: Verdict | None) -> bool:
         """Whether the main process goes on without a worker that did not come up."""
-        by_itself = death.exitcode is not None and death.exitcode >= 0
+        code, unbuilt = death.exitcode, verdict is Verdict.UNBUILT
+        by_itself = unbuilt or (code is not None and code >= 0)
         return not self.blame.suspects and (verdict is not None or by_itself)
 
     def _obituary(

@@ -54,6 +54,7 @@ class Verdict(Enum):
     BATCH = "this batch has ended two workers"
     START = "ten workers in a row ended before they had come up"
     SPENT = "max_restarts"
+    UNBUILT = "it can't build what it is sent"
 
 
 class Blame:

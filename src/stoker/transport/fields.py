@@ -5,6 +5,7 @@ For messages about a field that does not cross between processes: ``batch['meta'
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import types
@@ -48,6 +49,7 @@ def fields_of(thing: Any) -> Iterator[tuple[Step, Any]]:
         Exception: What the object's own code raises while it is asked for its state.
     """
     if isinstance(thing, _PLAIN + _BY_NAME):
+        yield from _by_value(thing)
         return
     if isinstance(thing, dict):
         for key, value in list(thing.items()):
@@ -65,9 +67,27 @@ def fields_of(thing: Any) -> Iterator[tuple[Step, Any]]:
     elif isinstance(thing, functools.partial):
         yield from _of(thing, "func", "args", "keywords")
     elif isinstance(thing, types.MethodType):
-        yield from _of(thing, "__self__")
+        yield from _of(thing, "__self__", "__func__")
     if type(thing) not in (dict, list, tuple, set, frozenset):
         yield from _state(thing)
+
+
+def _by_value(thing: Any) -> Iterator[tuple[Step, Any]]:
+    """What is sent of a function or class where it is not sent by its name, as `inspect` says."""
+    if isinstance(thing, types.FunctionType):
+        for name, cell in zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=False):
+            with contextlib.suppress(ValueError):  # It is empty.
+                yield Step(f".nonlocals[{name!r}]"), cell.cell_contents
+        for name in thing.__code__.co_names:
+            if name in thing.__globals__:
+                yield Step(f".globals[{name!r}]"), thing.__globals__[name]
+        for position, value in enumerate(thing.__defaults__ or ()):
+            yield Step(f".__defaults__[{position}]"), value
+    elif isinstance(thing, type):
+        for name, value in list(vars(thing).items()):
+            function = getattr(value, "__func__", value)
+            if isinstance(function, types.FunctionType) or not name.startswith("__"):
+                yield Step(f".{name}"), function
 
 
 def _of(thing: object, *names: str) -> Iterator[tuple[Step, Any]]:
@@ -126,7 +146,13 @@ class Found(NamedTuple):
 
 
 def innermost(
-    root: object, name: str, fits: Callable[[Any], bool], *, deepest: int = 40, most: int = 20_000
+    root: object,
+    name: str,
+    fits: Callable[[Any], bool],
+    *,
+    ends: Callable[[Any], bool] = lambda _: False,
+    deepest: int = 40,
+    most: int = 20_000,
 ) -> Found:
     """Goes from an object that fits to one inside it that fits, for as long as there is one.
 
@@ -134,6 +160,7 @@ def innermost(
         root: Where to begin; it fits.
         name: What to call it.
         fits: Whether what is looked for is an object, or inside it.
+        ends: Whether an object that fits is far enough.
         deepest: How many steps at most.
         most: How many objects to look at in all; then the way so far is the answer.
 
@@ -147,7 +174,7 @@ def innermost(
     def leads_on(inner: object) -> bool:
         return not any(inner is known for known in seen) and fits(inner)
 
-    while len(steps) < deepest:
+    while len(steps) < deepest and not ends(thing):
         try:
             inside = (pair for pair, _ in zip(fields_of(thing), left, strict=False))
             step, thing = next(pair for pair in inside if leads_on(pair[1]))

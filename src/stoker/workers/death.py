@@ -15,6 +15,7 @@ from multiprocessing.connection import wait
 from typing import Any, NamedTuple
 
 from stoker.workers.blackbox import BlackBox
+from stoker.workers.raised import Raised
 
 _KIB = 1 << 10
 _LOOK_S = 0.01
@@ -33,6 +34,7 @@ class Died(NamedTuple):
         could_note: Whether it had something to note in.
         asked: Whether somebody wanted it ended.
         last_words: The end of what its Python code wrote to standard error; empty if nothing.
+        unbuildable: Why it could not build what it was sent, if that was told.
     """
 
     pid: int | None
@@ -44,6 +46,7 @@ class Died(NamedTuple):
     could_note: bool = False
     asked: bool = False
     last_words: str = ""
+    unbuildable: Raised | None = None
 
 
 def died_as(process: Any, box: BlackBox, why: str, *, asked: bool) -> Died:

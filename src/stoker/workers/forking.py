@@ -37,20 +37,11 @@ import torch.multiprocessing
 from stoker.errors import ForkUnsafe, ProgramUnguarded
 from stoker.host import rerun
 from stoker.workers.fresh import FreshContext
-from stoker.workers.reach import Reach
+from stoker.workers.reach import BYSTANDERS, Reach
 
 _log = logging.getLogger("stoker")
 _NOT_SET_AT_IMPORT = multiprocessing.get_start_method(allow_none=True) is None
 _TASKS = Path("/proc/self/task")
-# Threads that show, record or debug: no worker uses what they hold.
-_BYSTANDERS = frozenset(
-    {
-        *("stoker", "tqdm", "IPython", "ipykernel", "zmq", "tornado", "jupyter_client"),
-        *("debugpy", "pydevd", "_pydevd_bundle", "coverage", "execnet"),
-        *("pytest_timeout", "pytest_rerunfailures"),
-        *("tensorboard", "tensorboardX", "wandb", "mlflow", "comet_ml", "neptune", "clearml"),
-    }
-)
 
 
 class Danger(NamedTuple):
@@ -130,7 +121,7 @@ def foreign_threads() -> list[str]:
         for thread in threading.enumerate()
         if thread is not here
         and not isinstance(thread, threading._DummyThread)
-        and not _homes(thread) & _BYSTANDERS
+        and not _homes(thread) & BYSTANDERS
     ]
 
 
@@ -184,7 +175,9 @@ def _unguarded(method: str) -> ProgramUnguarded:
 
 def _instead_of_a_fork(context: Any, what: str, *, needed: bool) -> Any:
     if not _was_chosen(context):
-        _once(logging.INFO, f"workers start as new processes and not as copies: they use {what}")
+        tell_once(
+            logging.INFO, f"workers start as new processes and not as copies: they use {what}"
+        )
         return FreshContext()
     error = ForkUnsafe(
         f"Workers that are forked copies of this process may hang where they use {what}",
@@ -195,7 +188,7 @@ def _instead_of_a_fork(context: Any, what: str, *, needed: bool) -> Any:
     )
     if not needed:
         raise error
-    _once(logging.WARNING, str(error))
+    tell_once(logging.WARNING, str(error))
     return context
 
 
@@ -209,7 +202,7 @@ def _tell_of_threads(names: list[str]) -> None:
     here = threading.current_thread() is threading.main_thread()
     change = "Start the threads after iter(loader), or pass" if here else "Pass"
     shown = ", ".join(repr(name) for name in sorted(names)[:5]) + (", ..." if names[5:] else "")
-    _once(
+    tell_once(
         logging.WARNING,
         f"workers are forked while other threads run ({shown}): a lock that one of them holds at "
         "that moment stays locked in the worker, which hangs if it needs it. "
@@ -221,7 +214,7 @@ def _tell_of_threads(names: list[str]) -> None:
 _told: set[str] = set()
 
 
-def _once(level: int, text: str, of: str | None = None) -> None:
+def tell_once(level: int, text: str, of: str | None = None) -> None:
     """Tells it, if nothing was told of this, or the same, before."""
     if (of or text) not in _told:
         _told.add(of or text)

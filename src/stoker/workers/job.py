@@ -22,6 +22,7 @@ import os
 import random
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -35,11 +36,15 @@ from torch.utils.data.graph_settings import apply_random_seed
 from stoker.errors import StokerError
 from stoker.order.epoch import Task
 from stoker.order.keys import EpochKey
+from stoker.per_process import close_all
 from stoker.transport.arena import NewSlot, Shipment, WorkerArena
 from stoker.transport.shm import Kind
+from stoker.workers.accelerated import advised
 from stoker.workers.blackbox import BlackBox
+from stoker.workers.building import Sealed, build
 from stoker.workers.clocks import cpu_wait_s
 from stoker.workers.collating import Stacking, install
+from stoker.workers.descriptors import Position, open_again
 from stoker.workers.digest import RunningDigest
 from stoker.workers.etiquette import settle
 from stoker.workers.growth import GrowthWatch
@@ -112,18 +117,19 @@ class Job:
 
 
 def run(
-    job: Job,
+    sealed: Sealed,
     worker: int,
     connection: Connection,
     inherited: list[Connection | BlackBox],
     first: BeginEpoch,
     parent_pid: int | None,
     box: BlackBox,
+    files: Sequence[Position] = (),
 ) -> None:
     """Serves batches until the pipe ends.
 
     Args:
-        job: What to do.
+        sealed: What to do, a `Job`.
         worker: Number of this worker, from 0.
         connection: To the main process.
         inherited: What is for other workers and came along by fork, to be closed.
@@ -131,6 +137,7 @@ def run(
         parent_pid: The process to end with, whatever happens to it, where the system can
             see to that; None where it can't.
         box: What it is to write its stacks into.
+        files: What came along by fork and is to be opened again.
     """
     leave_to_the_parent()
     if parent_pid is not None and sys.platform == "linux" and not end_with(parent_pid):
@@ -138,12 +145,16 @@ def run(
     let_have_children()
     for other in inherited:
         other.close()
+    open_again(files)
     box.install()
     keep_last_words(box)
     try:
+        job = build(sealed.open, worker, connection)
         _Worker(job, worker, connection, first, box).serve()
     except (EOFError, BrokenPipeError, ConnectionResetError):
         pass  # The main process has closed the pipe, or is gone.
+    finally:
+        close_all()
 
 
 class _Worker:
@@ -197,7 +208,8 @@ class _Worker:
                 self._job.worker_init_fn(self._number)
             self._maker = self._new_maker()
         except BaseException as error:  # Its SystemExit too: the worker goes on.
-            self._init_failure = Raised.of(error, self._where("in worker_init_fn"))
+            raised = Raised.of(error, self._where("in worker_init_fn"))
+            self._init_failure = advised(raised, error, self._dataset)
 
     def _new_maker(self) -> MapMaker | IterableMaker:
         job, key = self._job, EpochKey(*self._epoch.key)
@@ -312,7 +324,8 @@ class _Worker:
             where = self._where(f"{place} of batch {number}")
             if digest is None:
                 digest = self._digest.add_error(error) if self._digest is not None else 0
-            self._fail(Failed(epoch, number, Raised.of(error, where), digest))
+            raised = advised(Raised.of(error, where), error, self._dataset)
+            self._fail(Failed(epoch, number, raised, digest))
         else:
             new = shipment.new
             self._speaker.answer(answer, then=None if new is None else lambda: self._hand_over(new))

@@ -26,6 +26,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from stoker.per_process import PerWorker
+
 _MOST_NODES = 2000
 _MOST_ATTRIBUTES = 512
 _ENDS = 16
@@ -90,6 +92,9 @@ def _see(value: Any, look: _Look) -> None:
                 return
             break
     if not look.enters(value) or issubclass(kind, (type, types.ModuleType)):
+        return
+    if kind is PerWorker:  # What is open here is no part of it.
+        look.look_at(value.__dict__.values())
         return
     for base, see in _KINDS:
         if issubclass(kind, base):

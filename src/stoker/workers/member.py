@@ -15,6 +15,7 @@ from typing import Any
 
 from stoker.transport.arena import LentSlots
 from stoker.workers.accounting import FreeSlots
+from stoker.workers.raised import Raised
 
 _UNREAD_LIMIT_BYTES = 4096
 
@@ -43,6 +44,7 @@ class Member:
         begin: What it is told of the epoch before the next message; empty when it knows.
         leaving: Whether it was told to end.
         answer_bytes: How long its last answer was.
+        unbuildable: Why it could not build what it was sent; None as long as that is not told.
     """
 
     process: Any
@@ -54,6 +56,7 @@ class Member:
     begin: bytes = b""
     leaving: bool = False
     answer_bytes: int = 1
+    unbuildable: Raised | None = None
 
     def post(self, message: Unread) -> None:
         """Sends a message, now or when it has read what it was sent before."""

@@ -79,6 +79,12 @@ class Started(NamedTuple):
     affinity: tuple[int, ...] | None
 
 
+class Unbuildable(NamedTuple):
+    """From a worker, the first and last that it says: it can't build what it was sent."""
+
+    error: Raised
+
+
 class Made(NamedTuple):
     """From a worker: a batch. The descriptor of a new slot follows on the pipe.
 
@@ -176,6 +182,7 @@ _KINDS: tuple[type[Any], ...] = (
     Repeating,
     Repeated,
     LeftOut,
+    Unbuildable,
 )
 _CODES = {kind: code for code, kind in enumerate(_KINDS)}
 

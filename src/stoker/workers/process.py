@@ -24,14 +24,12 @@ import itertools
 import os
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from multiprocessing import process as multiprocessing_process
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
-from pickle import PicklingError
 from typing import Any
 
 from stoker.errors import TransportError
@@ -40,10 +38,13 @@ from stoker.order.epoch import Task
 from stoker.transport.arena import LentSlots, Shipment
 from stoker.transport.pipes import bound_waiting, never_wait
 from stoker.workers.blackbox import BlackBox
+from stoker.workers.building import Sealed
 from stoker.workers.death import Died, await_end, died_as, has_ended, keep_peak
+from stoker.workers.descriptors import positions
 from stoker.workers.etiquette import look_around
 from stoker.workers.forking import safe_context
 from stoker.workers.fresh import LOST, FreshContext
+from stoker.workers.handles import look_for_handles
 from stoker.workers.job import Job, run
 from stoker.workers.lacking import what_lacks
 from stoker.workers.member import Member, Unread
@@ -57,29 +58,20 @@ from stoker.workers.messages import (
     Started,
     Stop,
     Told,
+    Unbuildable,
     dumps,
     loads,
 )
 from stoker.workers.starting import starting
 from stoker.workers.stopping import stop_all
 from stoker.workers.telling import Wanted
-from stoker.workers.unpicklable import cannot_be_started
+from stoker.workers.unpicklable import cannot_be_sent_to
 from stoker.workers.waiting import Waiter
 
 # A pipe holds more (Linux: 208 KiB, half of it overhead), but a worker should not wait for room.
 _PIPE_BYTES = 32 * 1024
 _LIVENESS_CHECK_S = 0.5
 _NO_ANSWERS = "it lived on and could answer no more: its pipe had ended, or a message in its middle"
-
-# torch's words, for the same misuse.
-_PICKLE_WARNING = (
-    "Got pickle error when attempting to start a worker Process. "
-    "This might be because the worker Process arguments are not picklable. "
-    "Python 3.14+ changed the multiprocessing start method in non-Mac POSIX platforms "
-    "to 'forkserver', which requires the worker Process arguments to be picklable. "
-    "You can also try multiprocessing.set_start_method('fork')."
-)
-
 
 _WATCHED = -(1 << 30)
 
@@ -124,6 +116,7 @@ class ProcessPool:
     def __init__(self, job: Job, context: Any, kept_limit: int, *, quiet: bool = False) -> None:
         self._quiet = quiet
         self._job = job
+        self._handles: list[int] = []
         self._context = FreshContext() if isinstance(context, FreshContext) else context
         self.processes: list[Any] = []
         self._connections: list[Connection] = []
@@ -180,6 +173,7 @@ class ProcessPool:
         )
         if self._context.get_start_method() == "fork":
             look_around()
+            self._handles = look_for_handles(self._job)
         for number in numbers:
             try:
                 self._start(job, number, first)
@@ -202,7 +196,9 @@ class ProcessPool:
         parent_pid = os.getpid() if in_main_thread and method != "forkserver" else None
         started: Any = None
         try:
-            given = (job, worker, theirs, inherited, first, parent_pid, box)
+            sent: Any = job if method == "fresh" else Sealed(job)
+            given: tuple[Any, ...] = (sent, worker, theirs, inherited, first, parent_pid, box)
+            given += (positions(self._handles),) if method == "fork" else ()
             started = context.Process(target=run, args=given, daemon=True)
             with starting(context):
                 started.start()
@@ -215,10 +211,8 @@ class ProcessPool:
                 started.join()
             ours.close()
             box.close()
-            if isinstance(error, (TypeError, AttributeError, PicklingError)) and not self._quiet:
-                warnings.warn(_PICKLE_WARNING, stacklevel=7)
             if isinstance(error, Exception) and method != "fork":
-                raise error from cannot_be_started(job, error)
+                cannot_be_sent_to(method, job, error, quiet=self._quiet)
             raise
         finally:
             theirs.close()
@@ -415,7 +409,8 @@ class ProcessPool:
         if member.leaving:
             self._reap(worker)
             return events
-        self.deaths[worker] = died_as(member.process, self.boxes[worker], why, asked=asked)
+        died = died_as(member.process, self.boxes[worker], why, asked=asked)
+        self.deaths[worker] = died._replace(unbuildable=member.unbuildable)
         return [*events, (worker, self.deaths[worker])]
 
     def kill(self, worker: int, why: str) -> list[tuple[int, Any]]:
@@ -458,6 +453,9 @@ class ProcessPool:
     def _receive(self, worker: int, member: Member) -> tuple[int, Any]:
         data = member.connection.recv_bytes()
         answer = loads(data)
+        if isinstance(answer, Unbuildable):
+            member.unbuildable = answer.error
+            raise EOFError  # It says no more.
         if isinstance(answer, (Started, Told, Repeating, Repeated)):
             return worker, answer
         member.free.answered(answer.shipment if isinstance(answer, Made) else None)

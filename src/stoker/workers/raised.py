@@ -87,6 +87,12 @@ class Raised(NamedTuple):
             parts=() if whole is not None else _parts(error, where),
         )
 
+    @property
+    def short(self) -> str:
+        """Its last line, as Python prints it: type and message."""
+        lines = self.told.strip().splitlines()
+        return lines[-1] if lines else self.name
+
     def reraise(self) -> None:
         """Raises the exception, put together again; its cause tells what the worker knew."""
         raise self.rebuilt()

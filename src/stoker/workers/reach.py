@@ -21,6 +21,15 @@ _OBJECTS, _ITEMS, _MODULES = 400, 16, 64
 MAIN = ("__main__", "__mp_main__")
 _ACCELERATOR = "an accelerator"
 _ON_CPU = ("cpu", "meta")
+# What shows, records or debugs: no worker uses it.
+BYSTANDERS = frozenset(
+    {
+        *("stoker", "tqdm", "IPython", "ipykernel", "zmq", "tornado", "jupyter_client"),
+        *("debugpy", "pydevd", "_pydevd_bundle", "coverage", "execnet"),
+        *("pytest_timeout", "pytest_rerunfailures"),
+        *("tensorboard", "tensorboardX", "wandb", "mlflow", "comet_ml", "neptune", "clearml"),
+    }
+)
 _METHODS = ("__getitem__", "__getitems__", "__iter__", "__call__")
 _INSTALLED = tuple(
     path for name in ("stdlib", "platstdlib", "purelib", "platlib")
@@ -87,14 +96,15 @@ def _parts(thing: Any) -> list[Any]:
     if isinstance(thing, MethodType):
         return [thing.__self__, thing.__func__]
     if isinstance(thing, FunctionType):
-        return [cell.cell_contents for cell in thing.__closure__ or () if _is_filled(cell)]
+        return [cell.cell_contents for cell in thing.__closure__ or () if is_filled(cell)]
     if isinstance(thing, (type, ModuleType, torch.Tensor, CodeType, str, bytes, int, float)):
         return []
     held = getattr(thing, "__dict__", None)
     return list(held.values()) if type(held) is dict else []
 
 
-def _is_filled(cell: Any) -> bool:
+def is_filled(cell: Any) -> bool:
+    """Whether what a function closes over is there."""
     try:
         return cell.cell_contents is not None
     except ValueError:

@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 
 from stoker.workers import blackbox, by_value
 from stoker.workers.death import keep_peak, peak_bytes
-from stoker.workers.last_words import keep_last_words
+from stoker.workers.raised import Raised
 from stoker.workers.sending import RECEIVED, Sent
 from stoker.workers.signals import leave_to_the_parent
 from stoker.workers.starting import end_with
@@ -114,8 +114,8 @@ class _Template:
         before = _descriptors()
         try:
             job = open_job(sent, state)
-        except BaseException:
-            self._given = (traceback.format_exc(),)
+        except BaseException as error:
+            self._given = (Raised.of(error, ""),)
             return
         from stoker.workers.etiquette import look_around
 
@@ -241,32 +241,35 @@ def _has_one_thread() -> bool:
 def _run(
     job: Any, request: Request, ends: tuple[int, int], others: list[int], parent_pid: int
 ) -> None:
+    from stoker.workers.building import Sealed
     from stoker.workers.job import run
 
     for other in others:
         os.close(other)
     job = replace(job, forked=True, **request.differing)
     pipe, box = Connection(ends[0]), blackbox.over(ends[1])
-    run(job, request.worker, pipe, [], request.first, parent_pid, box)
+    run(Sealed(job), request.worker, pipe, [], request.first, parent_pid, box)
 
 
 def _fail(
-    trace: str, request: Request, ends: tuple[int, int], others: list[int], parent_pid: int
+    raised: Raised, request: Request, ends: tuple[int, int], others: list[int], parent_pid: int
 ) -> None:
     """Tells why there is no job, as a worker does that can't unpickle it."""
+    from stoker.workers.building import tell_why_not
+
     for other in others:
         os.close(other)
-    keep_last_words(blackbox.over(ends[1]))
-    sys.stderr.write(trace)
-    sys.exit(1)
+    tell_why_not(raised, request.worker, Connection(ends[0]))
 
 
 def run_alone(
     sent: Sent, state: bytes, request: Request, ends: tuple[Any, Any], parent_pid: int | None
 ) -> None:
     """In a new interpreter that serves as one worker."""
+    from stoker.workers.building import Sealed, build
     from stoker.workers.job import run
 
-    job = replace(open_job(sent, state), forked=False, **request.differing)
+    job = build(lambda: open_job(sent, state), request.worker, ends[0])
+    job = replace(job, forked=False, **request.differing)
     sent.close()
-    run(job, request.worker, ends[0], [], request.first, parent_pid, ends[1])
+    run(Sealed(job), request.worker, ends[0], [], request.first, parent_pid, ends[1])

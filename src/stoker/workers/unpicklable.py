@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Callable
+import contextlib
+import multiprocessing
+import multiprocessing.context
+import warnings
+from collections.abc import Callable, Iterator
+from multiprocessing.reduction import ForkingPickler
+from pickle import PicklingError
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -11,11 +17,28 @@ import torch
 from stoker.errors import NotPicklable
 from stoker.transport.fields import Found, innermost, kind_of, samples_at
 from stoker.transport.layout import Packing
+from stoker.workers import by_value
+from stoker.workers.bound import bound
 
 _LIKELY = (
     "an open file or connection, a lock, a generator, or a function or class defined inside "
     "a function, which cannot leave the process it was made in"
 )
+
+
+def can_fork() -> bool:
+    """Whether the system has fork, so that it can be advised."""
+    return "fork" in multiprocessing.get_all_start_methods()
+
+
+# torch's words, for the same misuse.
+_PICKLE_WARNING = (
+    "Got pickle error when attempting to start a worker Process. "
+    "This might be because the worker Process arguments are not picklable. "
+    "Python 3.14+ changed the multiprocessing start method in non-Mac POSIX platforms "
+    "to 'forkserver', which requires the worker Process arguments to be picklable. "
+)
+_PICKLE_WARNING += "You can also try multiprocessing.set_start_method('fork')." * can_fork()
 
 
 def pack_batch(batch: object) -> None:
@@ -26,9 +49,16 @@ def pack_batch(batch: object) -> None:
 def pack_argument(argument: object) -> None:
     """Pickles what a fresh process is sent, or nearly; raises what that raises.
 
-    Nothing is copied: not what is large, and not what multiprocessing hands over in its own way.
+    Nothing is copied: not what is large, and not the memory of tensors, which is shared.
     """
-    _Sent(_Nowhere(), protocol=5, buffer_callback=lambda _: False).dump(argument)
+    with _as_if_starting():
+        _Sent(_Nowhere(), 5, True, lambda _: False).dump(argument)
+
+
+def pack_by_value(argument: object) -> None:
+    """Pickles what a fresh worker is sent; raises what that raises. What is large isn't copied."""
+    with _as_if_starting():
+        by_value.dumps(argument, lambda _: False)
 
 
 class _Nowhere:
@@ -36,10 +66,30 @@ class _Nowhere:
         return len(data)
 
 
-class _Sent(pickle.Pickler):
+class _Nobody:
+    """Stands for a process that is about to start, for what pickles only then."""
+
+    def duplicate_for_child(self, descriptor: int) -> int:
+        return descriptor
+
+    DupFd = duplicate_for_child
+
+
+@contextlib.contextmanager
+def _as_if_starting() -> Iterator[None]:
+    place: Any = multiprocessing.context
+    before = place.get_spawning_popen()
+    place.set_spawning_popen(before or _Nobody())
+    try:
+        yield
+    finally:
+        place.set_spawning_popen(before)
+
+
+class _Sent(ForkingPickler):
     def persistent_id(self, thing: Any) -> str | None:
-        own_way = type(thing).__module__.startswith("multiprocessing.")
-        return "sent" if own_way or isinstance(thing, torch.Tensor) else None
+        is_shared = isinstance(thing, torch.Tensor) and (thing.is_leaf or not thing.requires_grad)
+        return "shared" if is_shared else None
 
 
 def cannot_be_sent(
@@ -65,25 +115,65 @@ def cannot_be_sent(
     )
 
 
-def cannot_be_started(job: Any, why: Exception) -> NotPicklable | None:
+def cannot_be_started(
+    job: Any, why: Exception, pack: Callable[[object], None] = pack_argument
+) -> NotPicklable | None:
     """What of a worker's job keeps it from being sent to a new process; None if nothing does.
 
     Args:
         job: A `stoker.workers.job.Job`.
-        why: What starting the process raised.
+        why: What pickling it raised.
+        pack: Pickles a part of the job as the job was pickled; raises what that raises.
     """
-    for name in ("dataset", "collate_fn", "worker_init_fn"):
-        part = getattr(job, name)
-        if _fails(pack_argument, part):
-            found = _found(part, name, pack_argument)
-            return NotPicklable(
-                f"A worker can't be sent {name}: {_told(found, pack_argument, why)}",
-                doing="starting it, before there was a process",
-                likely=_LIKELY,
-                change=f"{found.path}, to be made in the worker when it is first needed; "
-                "or multiprocessing_context='fork', where there is fork",
-            )
+    for name in ("dataset", "collate_fn", "worker_init_fn", "on_error"):
+        part = getattr(job, name, None)
+        if part is not None and _fails(pack, part):
+            return _unsendable(_found(part, name, pack), name, pack, why)
     return None
+
+
+def cannot_be_sent_to(method: str, job: Any, why: Exception, *, quiet: bool) -> None:
+    """Raises what `cannot_be_started` finds, if anything; warns as torch does.
+
+    Args:
+        method: The start method.
+        job: As there.
+        why: As there; its type stays where it is one of the user's, and what was found is its
+            cause.
+        quiet: Whether not to warn.
+
+    Raises:
+        NotPicklable: A part of the job does not pickle.
+        Exception: What the user's own code raised while it was pickled.
+    """
+    is_torch_s = isinstance(why, (TypeError, AttributeError, PicklingError)) and method != "fresh"
+    if is_torch_s and not quiet:
+        warnings.warn(_PICKLE_WARNING, stacklevel=8)
+    found = cannot_be_started(job, why, pack_by_value if method == "fresh" else pack_argument)
+    if found is not None and _is_of_pickling(why):
+        raise found from why
+    if found is not None:
+        raise why from found
+
+
+def _is_of_pickling(why: Exception) -> bool:
+    own = type(why).__module__ in ("builtins", "_pickle", "pickle")
+    return own and isinstance(why, NotPicklable.__mro__[2:-3])
+
+
+def _unsendable(
+    found: Found, name: str, pack: Callable[[object], None], why: Exception
+) -> NotPicklable:
+    known = bound(found.thing)
+    told = _told(found, pack, why)
+    change = known.change if known else "{path}, to be made in the worker when it is first needed"
+    return NotPicklable(
+        f"A worker can't be sent {name}: {told}",
+        doing="starting it, before there was a process",
+        likely=f"{known.name}: {known.why}" if known else _LIKELY,
+        change=change.replace("{path}", found.path)
+        + "; or multiprocessing_context='fork'" * can_fork(),
+    )
 
 
 def why_not(thing: object, name: str) -> str:
@@ -104,7 +194,13 @@ def said(why: BaseException | None) -> str:
 
 
 def _found(thing: object, name: str, pack: Callable[[object], None]) -> Found:
-    return innermost(thing, name, lambda inner: _fails(pack, inner))
+    by_value = not _fails(pack, lambda: None)
+
+    def is_far_enough(inner: object) -> bool:
+        by_name = isinstance(inner, (FunctionType, type)) and not by_value
+        return by_name or (bound(inner) is not None and not isinstance(inner, (FunctionType, type)))
+
+    return innermost(thing, name, lambda inner: _fails(pack, inner), ends=is_far_enough)
 
 
 def _told(found: Found, pack: Callable[[object], None], why: Exception) -> str:

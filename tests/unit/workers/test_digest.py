@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -14,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stoker.workers.digest import RunningDigest
+from tests import starting
 
 
 class Pair(NamedTuple):
@@ -167,7 +167,7 @@ def test_another_process_comes_to_the_same() -> None:
         "batch['image'] = torch.ones(99)\n"
         "print(RunningDigest().add(batch))\n"
     )
-    told = subprocess.run(
+    told = starting.run(
         [sys.executable, "-c", source], capture_output=True, text=True, check=True, timeout=100
     )
     batch["image"] = torch.ones(99)

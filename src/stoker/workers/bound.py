@@ -1,0 +1,179 @@
+"""What belongs to the process that made it: its name, why it can't leave, and what to do.
+
+Only types are looked at, by name, so that no library is imported and none of its code runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+_PER_WORKER = "{path}, to be opened by each worker for itself: "
+_IN_WORKER = "{path}, to be made in the worker when it is first needed"
+_SHARED = "what it holds is of the system's, and of the process that has opened it"
+
+
+class Bound(NamedTuple):
+    """One kind of thing.
+
+    Attributes:
+        name: What people call it.
+        why: Why it can't be sent to another process, as a clause.
+        change: What to do; ``{path}`` stands for the way to the thing.
+        is_connection: Whether something at its other end knows of it.
+    """
+
+    name: str
+    why: str
+    change: str
+    is_connection: bool = False
+
+
+def bound(thing: Any) -> Bound | None:
+    """What is known of a thing that can't leave its process; None where nothing is."""
+    for kind in type(thing).__mro__:
+        place = kind.__module__.partition(".")[0]
+        known = _KNOWN.get(f"{place}.{kind.__name__}") or _KNOWN.get(f"{place}.*")
+        if known is not None:
+            return known(thing)
+    return None
+
+
+def path_of(file: Any) -> str | None:
+    """The path that an open file was opened by; None where it has none."""
+    try:
+        name = getattr(file, "name", None) or getattr(file, "filename", None)
+    except Exception:  # Of whatever its own code does.
+        return None
+    return name if isinstance(name, str) else None
+
+
+def _opened(name: str, opener: str) -> Callable[[Any], Bound]:
+    """Something that is opened by a path, or made by a call that each process can repeat."""
+
+    def known(thing: Any) -> Bound:
+        path = path_of(thing)
+        called = f"{name}, of {path!r}" if path else name
+        return Bound(called, _SHARED, f"{_PER_WORKER}stoker.per_worker({opener})")
+
+    return known
+
+
+def _file(file: Any) -> Bound:
+    path = path_of(file)
+    mode = getattr(file, "mode", "r")
+    name = f"an open file, of {path!r}" if path else "an open file"
+    call = f"stoker.per_worker(open, {path or 'path'!r}, {mode!r})"
+    return Bound(name, "its descriptor and position are this process's", _PER_WORKER + call)
+
+
+def _plain(name: str, why: str, change: str = _IN_WORKER) -> Callable[[Any], Bound]:
+    return lambda _: Bound(name, why, change)
+
+
+def _function(thing: Any) -> Bound | None:
+    if "<locals>" not in thing.__qualname__ and "<lambda>" not in thing.__qualname__:
+        return None
+    name = "a lambda" if thing.__name__ == "<lambda>" else "a function defined inside a function"
+    why = "pickle finds functions by their names in a module, and it has none there"
+    return Bound(name, why, "{path}, to be a function of a module, or functools.partial of one")
+
+
+def _class(thing: Any) -> Bound | None:
+    if "<locals>" not in thing.__qualname__:
+        return None
+    why = "pickle finds classes by their names in a module, and it has none there"
+    return Bound("a class defined inside a function", why, "{path}, to be a class of a module")
+
+
+_LOCK = _plain(
+    "a lock, or something made of locks",
+    "who holds it is a thread of this process",
+    _IN_WORKER + ", or left out by __getstate__",
+)
+_POOL = _plain("a pool of threads or processes", "its threads are this process's")
+_GENERATOR = _plain(
+    "a generator",
+    "how far it has come can't be written down",
+    "{path}, to be a function or an iterable class that makes the generator in the worker",
+)
+_MULTIPROCESSING = _plain(
+    "a lock or queue of multiprocessing",
+    "it is handed over only while a process of its own start method is being started",
+    "{path}, to be of the start method that workers have: multiprocessing.get_context(method)",
+)
+_WEAK = _plain(
+    "a weak reference, or something made of them",
+    "what it refers to lives in this process",
+    "{path}, to be an ordinary reference, or left out by __getstate__",
+)
+
+
+def _database(thing: Any) -> Bound:
+    return _opened("an open database", "connect, ...")(thing)._replace(is_connection=True)
+
+
+_KNOWN: dict[str, Callable[[Any], Bound | None]] = {
+    "_io.FileIO": _file,
+    "_io.BufferedReader": _file,
+    "_io.BufferedWriter": _file,
+    "_io.BufferedRandom": _file,
+    "_io.TextIOWrapper": _file,
+    "tempfile._TemporaryFileWrapper": _file,
+    "h5py.HLObject": _opened("an open HDF5 file (h5py), or part of one", "h5py.File, path"),
+    "netCDF4.Dataset": _opened("an open netCDF file", "netCDF4.Dataset, path"),
+    "zipfile.ZipFile": _opened("an open zip file", "zipfile.ZipFile, path"),
+    "zipfile.ZipExtFile": _opened("an open file of a zip file", "open_member, ..."),
+    "tarfile.TarFile": _opened("an open tar file", "tarfile.open, path"),
+    "gzip.GzipFile": _opened("an open gzip file", "gzip.open, path"),
+    "bz2.BZ2File": _opened("an open bz2 file", "bz2.open, path"),
+    "lzma.LZMAFile": _opened("an open lzma file", "lzma.open, path"),
+    # lmdb's classes are written in C and say that they are built in.
+    "builtins.Environment": _opened("an open LMDB environment", "lmdb.open, path, ..."),
+    "builtins.Transaction": _opened("an LMDB transaction", "begin"),
+    "lmdb.*": _opened("an open LMDB environment, or part of one", "lmdb.open, path, ..."),
+    "sqlite3.Connection": _opened("an open SQLite database", "sqlite3.connect, path"),
+    "sqlite3.Cursor": _opened("a cursor of an SQLite database", "sqlite3.connect, path"),
+    "psycopg.Connection": _database,
+    "psycopg2.connection": _database,
+    "pymysql.Connection": _database,
+    "duckdb.DuckDBPyConnection": _database,
+    "_duckdb.DuckDBPyConnection": _database,
+    "socket.socket": _opened("a socket", "connect, ..."),
+    "_socket.socket": _opened("a socket", "connect, ..."),
+    "subprocess.Popen": _plain("a process that was started", "it is a child of this one"),
+    "mmap.mmap": _opened("mapped memory (mmap)", "map_file, path"),
+    "builtins.generator": _GENERATOR,
+    "builtins.async_generator": _GENERATOR,
+    "builtins.coroutine": _GENERATOR,
+    "_thread.lock": _LOCK,
+    "_thread.RLock": _LOCK,
+    "threading.Thread": _plain("a thread", "threads stay in the process they run in"),
+    "_thread._local": _plain("threading.local", "it belongs to the threads of this process"),
+    "_threading_local.local": _plain("threading.local", "it belongs to this process's threads"),
+    "threading.*": _LOCK,
+    "queue.Queue": _plain("a queue between threads", "it is made of locks of this process"),
+    "_queue.SimpleQueue": _plain("a queue between threads", "it is made of this process's locks"),
+    "concurrent.Executor": _POOL,
+    "multiprocessing.Pool": _POOL,
+    "multiprocessing.SemLock": _MULTIPROCESSING,
+    "multiprocessing.Condition": _MULTIPROCESSING,
+    "multiprocessing.Event": _MULTIPROCESSING,
+    "multiprocessing.Queue": _MULTIPROCESSING,
+    "multiprocessing.JoinableQueue": _MULTIPROCESSING,
+    "multiprocessing.SimpleQueue": _MULTIPROCESSING,
+    "concurrent.Future": _plain("a result to come (Future)", "a thread of this process makes it"),
+    "weakref.*": _WEAK,
+    "builtins.module": _plain(
+        "a module",
+        "modules are imported, not sent",
+        "{path}, to be imported by what uses it",
+    ),
+    "builtins.function": _function,
+    "builtins.type": _class,
+    "builtins.frame": _plain("a frame", "it is where this process's code has come to"),
+    "builtins.traceback": _plain("a traceback", "it holds this process's frames"),
+    "builtins.memoryview": _plain(
+        "a memoryview", "it shows memory of this process", "{path}, to be bytes or an array"
+    ),
+}
