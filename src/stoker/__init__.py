@@ -10,13 +10,18 @@ if TYPE_CHECKING:
     from stoker.loader import DataLoader
     from stoker.options import REPLACE, SKIP
     from stoker.per_process import per_worker
+    from stoker.records.packing import packed
 
-__all__ = ["REPLACE", "SKIP", "DataLoader", "__version__", "per_worker"]
+__all__ = ["REPLACE", "SKIP", "DataLoader", "__version__", "packed", "per_worker"]
 __version__ = "0.1.0"
 
 
 def __getattr__(name: str) -> object:
     """Imports the loader, and with it torch, when it is first asked for: the command isn't slow."""
+    if name == "packed":
+        from stoker.records.packing import packed
+
+        return globals().setdefault(name, packed)
     if name == "per_worker":
         from stoker.per_process import per_worker
 

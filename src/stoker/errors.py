@@ -143,6 +143,10 @@ class NotPicklable(
     """
 
 
+class PackIsFixed(StokerError, TypeError):
+    """Something was to change in packed records, which do not change."""
+
+
 class NotBuilt(StokerError, RuntimeError):
     """What a worker was sent could not be built again there. Its cause is what was raised."""
 

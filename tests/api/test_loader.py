@@ -40,7 +40,9 @@ OURS, THEIRS = parameters(stoker.DataLoader), parameters(torch.utils.data.DataLo
 
 
 def test_what_the_package_offers() -> None:
-    assert stoker.__all__ == ["REPLACE", "SKIP", "DataLoader", "__version__", "per_worker"]
+    assert stoker.__all__ == [
+        *("REPLACE", "SKIP", "DataLoader", "__version__", "packed", "per_worker"),
+    ]
     assert repr([stoker.SKIP, stoker.REPLACE]).count("Instead") == 2
     assert stoker.DataLoader.__name__ == "DataLoader"
     assert stoker.__version__.count(".") == 2

@@ -24,6 +24,7 @@ ROOMS = [
     "tuning",
     "feed",
     "workers",
+    "records",
     "transport",
     "order",
     "per_process",

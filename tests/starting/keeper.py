@@ -92,6 +92,9 @@ class Nursery:
         return line
 
     def end(self) -> None:
+        # To close it alone would not do: a worker that a failed test keeps has a copy of it.
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
         self._process.wait()
 

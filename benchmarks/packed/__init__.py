@@ -1,0 +1,1 @@
+"""Two million records in workers: as a list, packed, and none at all."""
