@@ -13,6 +13,10 @@ later works page by page and does not ask what is behind a page:
 Of other allocators that can't be said: they may give pages back and count on finding zeros. So
 a block is taken only if malloc is glibc's, the header fits to the page, the mappings cover the
 block, and glibc itself gives the same size for it.
+
+Nor is memory moved that a device may write to by itself, since that goes to the pages of before:
+where an accelerator is open, torch is asked for each block whether it is page-locked, and nothing
+is moved if torch does not use the accelerator and so can't tell.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ MOVE_BYTES = 2**20
 _MOVES_AT_MOST = 8192
 _HEADER_BYTES = 16
 _FLAGS, _MMAPPED = 7, 2
+_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri", "/dev/infiniband", "/dev/accel")
 _VARIABLE = "STOKER_ONE_COPY"
 LABEL = "stoker-parcel"
 
@@ -42,6 +47,7 @@ class Grounds:
 
     def __init__(self) -> None:
         self._space = AddressSpace()
+        self._devices = self._space.shows(_DEVICES)
         self._left = _MOVES_AT_MOST if _is_allowed(len(self._space)) else 0
 
     @property
@@ -79,6 +85,8 @@ class Grounds:
         start, end = header - before, header + (size & ~_FLAGS)
         if start % PAGE_BYTES or end % PAGE_BYTES or end - start < MOVE_BYTES:
             return None
+        if self._devices and _may_be_page_locked(pointer):
+            return None
         if not self._all(start, end, _is_own) or _usable(pointer) != end - pointer:
             return None
         return pointer, end
@@ -92,6 +100,14 @@ def _is_own(area: Area) -> bool:
     if area.access != "rw-p":
         return False
     return (area.inode == 0 and (not area.path or area.path.startswith("[anon:"))) or is_moved(area)
+
+
+def _may_be_page_locked(pointer: int) -> bool:
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return True
+    memory = (ctypes.c_ubyte * _HEADER_BYTES).from_address(pointer)
+    return bool(torch.frombuffer(memory, dtype=torch.uint8).is_pinned())
 
 
 def is_moved(area: Area) -> bool:

@@ -48,6 +48,10 @@ class AddressSpace:
     def __len__(self) -> int:
         return len(self._areas)
 
+    def shows(self, paths: tuple[str, ...]) -> bool:
+        """Whether a file is mapped whose path begins with one of these."""
+        return any(area.path.startswith(paths) for area in self._areas)
+
     def over(self, start: int, end: int) -> list[Area]:
         """The mappings that hold every address from `start` to `end`; empty if one is in none."""
         at = bisect.bisect_right(self._starts, start) - 1

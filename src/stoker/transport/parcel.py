@@ -36,7 +36,7 @@ from stoker.transport.exchange import Exchange
 from stoker.transport.one_copy import Grounds, is_moved
 from stoker.transport.page_table import PAGE_BYTES, Area, is_untouched
 from stoker.transport.parcel_file import ParcelFile, identity_of, map_part
-from stoker.transport.parcel_leaves import LARGE_BYTES, Span, owner_of, reduced
+from stoker.transport.parcel_leaves import LARGE_BYTES, Span, block_of, reduced
 
 _ALIGNMENT_BYTES = 64
 
@@ -72,18 +72,16 @@ class _OnDisk(NamedTuple):
 
 
 class _Moved(NamedTuple):
-    """A block whose pages are those of a parcel."""
+    """A block whose pages are those of a file of a parcel."""
 
-    file: ParcelFile
     offset: int
     size_bytes: int
     first_page: int
     pages_bytes: int
-    owner: weakref.ref[Any]
 
 
-_MOVED: dict[int, _Moved] = {}
-"""By the first address. An entry, and with it the file's descriptor, goes with what owns it."""
+_MOVED: dict[int, tuple[_Moved, weakref.ref[ParcelFile]]] = {}
+"""By the first address. It holds no file: what no parcel has any more is not used again."""
 
 
 class Parcel:
@@ -124,7 +122,7 @@ class Parcel:
         return [found[block][first : first + size] for block, first, size in self._buffers]
 
     def close(self) -> None:
-        """Forgets the memory; descriptors that no moved block needs are given back."""
+        """Forgets the memory, and gives back the descriptors that no other parcel has."""
         self._files.clear()
 
 
@@ -149,7 +147,7 @@ class Packing:
             return True
         span = self._spans.get(id(raw.obj))
         if span is None:
-            span = Span(raw, *owner_of(raw.obj))
+            span = Span(raw, block_of(raw.obj))
         self._pieces.append(_Piece(_address(raw), raw.nbytes, span))
         return False
 
@@ -164,6 +162,7 @@ class Packing:
         """
         if not self._pieces:
             return None
+        _forget_what_is_gone()
         blocks, buffers = _blocks(self._pieces)
         places = _Places(Grounds())
         for block in blocks:
@@ -206,15 +205,17 @@ class _Places:
 
     def _as_before(self, block: _Piece) -> _InFile | None:
         """Its place in an earlier parcel, if nothing was written to it since."""
-        moved = _MOVED.get(block.start)
-        if moved is None or moved.size_bytes != block.size_bytes:
+        moved, known = _MOVED.get(block.start, (None, None))
+        file = known() if known is not None else None
+        if moved is None or file is None or moved.size_bytes != block.size_bytes:
             return None
-        areas = self._grounds.space.over(moved.first_page, moved.first_page + moved.pages_bytes)
-        if not areas or not all(_shows(area, moved) for area in areas):
+        last_page = moved.first_page + moved.pages_bytes
+        areas = self._grounds.space.over(moved.first_page, last_page)
+        if not areas or not all(_shows(area, moved, file) for area in areas):
             return None
-        if not is_untouched(moved.first_page, moved.first_page + moved.pages_bytes):
+        if not is_untouched(moved.first_page, last_page) or not _same_edges(moved, file):
             return None
-        return _InFile(self._number(moved.file), moved.offset) if _same_edges(moved) else None
+        return _InFile(self._number(file), moved.offset)
 
     def _number(self, file: ParcelFile) -> int:
         if file not in self._files:
@@ -263,34 +264,17 @@ class _Places:
         at = head + done
         file.write(block.start + at, block.size_bytes - at, offset + at)
         if done == size_bytes:
-            _remember(block, _Moved(file, offset, block.size_bytes, first, done, _NOBODY))
+            _MOVED[block.start] = _Moved(offset, block.size_bytes, first, done), weakref.ref(file)
 
 
-def _nobody() -> None:
-    return None
+def _forget_what_is_gone() -> None:
+    for start, (_, file) in list(_MOVED.items()):
+        if file() is None:
+            _MOVED.pop(start, None)
 
 
-_NOBODY: Any = _nobody
-
-
-def _remember(block: _Piece, moved: _Moved) -> None:
-    """Keeps where a block has gone as long as there is what owns it."""
-    start = block.start
-
-    def forget(ended: weakref.ref[Any]) -> None:
-        known = _MOVED.get(start)
-        if known is not None and known.owner is ended:
-            del _MOVED[start]
-
-    try:
-        owner = weakref.ref(block.span.owner, forget)
-    except TypeError:
-        return
-    _MOVED[start] = moved._replace(owner=owner)
-
-
-def _shows(area: Area, moved: _Moved) -> bool:
-    if not is_moved(area) or area.inode != moved.file.inode:
+def _shows(area: Area, moved: _Moved, file: ParcelFile) -> bool:
+    if not is_moved(area) or area.inode != file.inode:
         return False
     return area.start - area.offset == moved.first_page - moved.offset - _head(moved)
 
@@ -299,12 +283,12 @@ def _head(moved: _Moved) -> int:
     return -moved.offset % PAGE_BYTES
 
 
-def _same_edges(moved: _Moved) -> bool:
+def _same_edges(moved: _Moved, file: ParcelFile) -> bool:
     """The few bytes before and behind the whole pages, which were not moved."""
     head = _head(moved)
     start, end = moved.first_page - head, moved.first_page + moved.pages_bytes
     tail = moved.size_bytes - head - moved.pages_bytes
-    return moved.file.holds(start, head, moved.offset) and moved.file.holds(
+    return file.holds(start, head, moved.offset) and file.holds(
         end, tail, moved.offset + head + moved.pages_bytes
     )
 

@@ -7,6 +7,7 @@ numpy hands out contiguous arrays of its own class by itself, Arrow its buffers.
   shares between processes are left to torch, and stay shared.
 - Arrays with gaps, steps backwards, or broadcast: all they span, if it is at most twice what
   they hold; otherwise a contiguous copy.
+- Arrays of dates, and of types that others have added to numpy, which know no buffers.
 - ``np.memmap``: as the class it is, over the same part of the same file where that can be.
 
 Nothing here imports numpy or torch: an array is there only if the program has imported it.
@@ -30,12 +31,10 @@ class Span(NamedTuple):
 
     Attributes:
         memory: It, as a buffer.
-        owner: What frees it, for who wants to know when that is done; None if not known.
         pointer: Where the block begins that holds it; 0 if not known.
     """
 
     memory: Any
-    owner: Any
     pointer: int
 
 
@@ -77,13 +76,8 @@ def _bytes_of(storage: Any, spans: dict[int, Span]) -> PickleBuffer:
     pointer = storage.data_ptr() if len(storage) else 0
     memory: Any = ctypes.c_ubyte * len(storage)
     memory = memory.from_address(pointer) if pointer else memory()
-    spans[id(memory)] = Span(memory, storage, pointer if not _is_page_locked(storage) else 0)
+    spans[id(memory)] = Span((memory, storage), pointer)
     return PickleBuffer(memory)
-
-
-def _is_page_locked(storage: Any) -> bool:
-    torch: Any = sys.modules["torch"]
-    return bool(torch.cuda.is_initialized() and storage.is_pinned())
 
 
 def _untyped(data: Any, size_bytes: int) -> Any:
@@ -104,22 +98,30 @@ def _typed(storage: Any, dtype: Any) -> Any:
 
 
 def _reduced_array(thing: Any, numpy: Any, spans: dict[int, Span]) -> Any:
-    contiguous = thing.flags.c_contiguous or thing.flags.f_contiguous
     is_mapped = type(thing) is numpy.memmap
-    if thing.dtype.hasobject or thing.nbytes < LARGE_BYTES or (contiguous and not is_mapped):
+    if thing.dtype.hasobject or thing.nbytes < LARGE_BYTES:
+        return NotImplemented
+    if not is_mapped and _hands_itself_out(thing):
         return NotImplemented
     low, high = _reach(thing)
     if high - low > _SPAN_AT_MOST * thing.nbytes:
         thing = thing.copy()
         low, high = _reach(thing)
     memory = (ctypes.c_ubyte * (high - low)).from_address(low)
-    owner, pointer = owner_of(thing)
     # The array itself too: it keeps the memory.
-    spans[id(memory)] = Span((memory, thing), owner, pointer)
+    spans[id(memory)] = Span((memory, thing), block_of(thing))
     first = _address(thing) - low
     mapped = (thing.filename, thing.offset, thing.mode) if is_mapped else None
     layout = (thing.dtype, thing.shape, thing.strides, first, thing.flags.writeable)
     return _array, (PickleBuffer(memory), layout, mapped)
+
+
+def _hands_itself_out(array: Any) -> bool:
+    """Whether numpy's own way needs no help: not with gaps, nor dates and types of extensions."""
+    try:
+        return bool(memoryview(array).contiguous)
+    except (ValueError, BufferError, TypeError, NotImplementedError):
+        return False
 
 
 def _reach(array: Any) -> tuple[int, int]:
@@ -147,15 +149,13 @@ def _array(data: Any, layout: tuple[Any, ...], mapped: tuple[Any, ...] | None) -
     return array
 
 
-def owner_of(thing: Any) -> tuple[Any, int]:
-    """What holds the memory of an array in the end, and where that memory begins; or None and 0."""
+def block_of(thing: Any) -> int:
+    """Where the memory begins that an array lies in, as it was allocated; 0 if not known."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
     while numpy is not None and isinstance(thing, numpy.ndarray):
         if thing.base is None:
-            return (thing, _address(thing)) if thing.flags.owndata else (None, 0)
+            return _address(thing) if thing.flags.owndata else 0
         thing = thing.base
     if torch is not None and isinstance(thing, torch.Tensor) and thing.device.type == "cpu":
-        storage = thing.untyped_storage()
-        if not _is_page_locked(storage):
-            return storage, storage.data_ptr()
-    return None, 0
+        return int(thing.untyped_storage().data_ptr())
+    return 0
