@@ -25,7 +25,9 @@ Stages::
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
 import os
 import weakref
 from collections.abc import Iterable
@@ -39,6 +41,7 @@ from stoker.transport.parcel_file import ParcelFile, identity_of, map_part
 from stoker.transport.parcel_leaves import LARGE_BYTES, Span, block_of, reduced
 
 _ALIGNMENT_BYTES = 64
+_SECOND_AT_MOST = 0.05
 
 
 class _Piece(NamedTuple):
@@ -84,11 +87,23 @@ _MOVED: dict[int, tuple[_Moved, weakref.ref[ParcelFile]]] = {}
 """By the first address. It holds no file: what no parcel has any more is not used again."""
 
 
+_KEPT: dict[int, list[ParcelFile]] = {}
+_OWNERS: dict[int, weakref.ref[Any]] = {}
+"""What `Parcel.keep_with` was given, by identity."""
+
+
+def _owner_ended(identity: int, _: Any) -> None:
+    _OWNERS.pop(identity, None)
+    _KEPT.pop(identity, None)
+
+
 class Parcel:
     """Buffers on their way. It can be handed to any number of processes.
 
     Attributes:
         size_bytes: What it holds in memory; parts of files on disk are not counted.
+        second_bytes: What of that is a second copy of the program's memory, since its pages
+            could not be moved.
     """
 
     def __init__(
@@ -96,12 +111,14 @@ class Parcel:
         files: list[ParcelFile],
         blocks: list[_InFile | _OnDisk],
         buffers: list[tuple[int, int, int]],
+        second_bytes: int = 0,
     ) -> None:
         self._files, self._blocks, self._buffers = files, blocks, buffers
+        self.second_bytes = second_bytes
         self.size_bytes = sum(file.size_bytes for file in files)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Parcel, (self._files, self._blocks, self._buffers)
+        return Parcel, (self._files, self._blocks, self._buffers, self.second_bytes)
 
     def open(self) -> Iterable[memoryview]:
         """The buffers in the order in which pickle handed them out, in memory that may be written.
@@ -120,6 +137,23 @@ class Parcel:
             for block in self._blocks
         ]  # fmt: skip
         return [found[block][first : first + size] for block, first, size in self._buffers]
+
+    def keep_with(self, owner: Any) -> None:
+        """Has the next parcel of an object use again what was not written to since.
+
+        Until then the memory is the program's own, shown by its descriptor; of an object that
+        is gone, or of which there is a second copy, nothing is kept.
+
+        Args:
+            owner: What was packed, or holds it. Nothing is kept if it can't be referred to weakly.
+        """
+        _KEPT.pop(id(owner), None)
+        if self.second_bytes > self.size_bytes * _SECOND_AT_MOST or hasattr(owner, "resize"):
+            return  # numpy does not resize an array that is referred to
+        with contextlib.suppress(TypeError):
+            if id(owner) not in _OWNERS:
+                _OWNERS[id(owner)] = weakref.ref(owner, functools.partial(_owner_ended, id(owner)))
+            _KEPT[id(owner)] = list(self._files)
 
     def close(self) -> None:
         """Forgets the memory, and gives back the descriptors that no other parcel has."""
@@ -167,7 +201,7 @@ class Packing:
         places = _Places(Grounds())
         for block in blocks:
             places.find(block)
-        return Parcel(places.files(), places.found, buffers)
+        return Parcel(places.files(), places.found, buffers, places.second_bytes)
 
 
 def _blocks(pieces: list[_Piece]) -> tuple[list[_Piece], list[tuple[int, int, int]]]:
@@ -194,6 +228,7 @@ class _Places:
         self._files: list[ParcelFile] = []
         self._new: list[tuple[_Piece, int]] = []
         self._end = 0
+        self.second_bytes = 0
         self.found: list[_InFile | _OnDisk] = []
 
     def find(self, block: _Piece) -> None:
@@ -256,12 +291,14 @@ class _Places:
             pages = self._grounds.pages(block.start, block.size_bytes, block.span.pointer)
         if pages is None:
             file.write(block.start, block.size_bytes, offset)
+            self.second_bytes += block.size_bytes
             return
         first, size_bytes = pages
         head = first - block.start
         file.write(block.start, head, offset)
         done = exchange.exchange(first, size_bytes, file.descriptor, offset + head)
         at = head + done
+        self.second_bytes += size_bytes - done
         file.write(block.start + at, block.size_bytes - at, offset + at)
         if done == size_bytes:
             _MOVED[block.start] = _Moved(offset, block.size_bytes, first, done), weakref.ref(file)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import mmap
 import os
 import tempfile
@@ -22,6 +23,7 @@ from stoker.errors import TransportError
 from stoker.transport.one_copy import LABEL
 
 _AT_ONCE_BYTES = 1 << 30
+_FAILED = ctypes.c_void_p(-1).value
 
 
 class ParcelFile:
@@ -88,7 +90,7 @@ class ParcelFile:
 
     def map(self) -> memoryview:
         """All of it, writable; what is written is this process's own."""
-        return memoryview(_mapped(self.descriptor, self.size_bytes, 0))
+        return memoryview(_mapped(self.descriptor, self.size_bytes, 0)).cast("B")
 
 
 def map_part(
@@ -132,7 +134,7 @@ def map_part(
             likely="it was replaced, removed or cut short after the program had mapped it",
             change="leave the file in place, or copy the array into memory",
         ) from error
-    return memoryview(whole)[before:]
+    return memoryview(whole).cast("B")[before:]
 
 
 def identity_of(status: os.stat_result) -> tuple[int, ...]:
@@ -142,13 +144,39 @@ def identity_of(status: os.stat_result) -> tuple[int, ...]:
 
 def _mapped(
     descriptor: int, size_bytes: int, offset: int, *, shared: bool = False, writes: bool = True
-) -> mmap.mmap:
-    if not hasattr(mmap, "MAP_PRIVATE"):
-        access = mmap.ACCESS_COPY if not shared else mmap.ACCESS_WRITE
+) -> Any:
+    if os.name != "posix":
+        access = mmap.ACCESS_WRITE if shared else mmap.ACCESS_COPY
+        access = access if writes else mmap.ACCESS_READ
         return mmap.mmap(descriptor, size_bytes, access=access, offset=offset)
+    if not 0 < size_bytes <= os.fstat(descriptor).st_size - offset:
+        raise ValueError("the file is shorter than it was")
     flags = mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE
     access = mmap.PROT_READ | (mmap.PROT_WRITE if writes else 0)
-    return mmap.mmap(descriptor, size_bytes, flags=flags, prot=access, offset=offset)
+    return _mapped_alone(descriptor, size_bytes, offset, flags, access)
+
+
+def _mapped_alone(descriptor: int, size_bytes: int, offset: int, flags: int, access: int) -> Any:
+    """Without a descriptor of its own, which `mmap.mmap` would keep (before Python 3.13)."""
+    call, uncall = _library().mmap, _library().munmap
+    address = call(None, size_bytes, access, flags, descriptor, offset)
+    if address in (None, _FAILED):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    memory = (ctypes.c_ubyte * size_bytes).from_address(address)
+    # Not at exit: what is built over it may be in use then.
+    weakref.finalize(memory, uncall, address, size_bytes).atexit = False
+    return memory if access & mmap.PROT_WRITE else memoryview(memory).toreadonly()
+
+
+@functools.cache
+def _library() -> Any:
+    library: Any = ctypes.CDLL(None, use_errno=True)
+    pointer, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
+    library.mmap.argtypes = [pointer, size, number, number, number, ctypes.c_long]
+    library.mmap.restype = pointer
+    library.munmap.argtypes = [pointer, size]
+    return library
 
 
 def _write_at(descriptor: int, data: memoryview, offset: int) -> int:

@@ -149,7 +149,7 @@ def test_an_array_of_zeros_that_nobody_has_touched() -> None:
 @pytest.mark.usefixtures("guarded")
 @pytest.mark.parametrize("held", [True, False], ids=["with the GIL", "without"])
 def test_no_write_of_another_thread_is_lost(held: bool) -> None:
-    array = np.zeros(16 * MEGABYTE // 8)
+    array = np.zeros(40 * MEGABYTE // 8)
     rounds, going = [0], threading.Event()
     going.set()
 
