@@ -82,6 +82,47 @@ def test_memory_goes_with_the_array_and_the_parcel() -> None:
     assert np.array_equal(again.open(), array)
 
 
+class Owner:
+    def __init__(self) -> None:
+        self.array = array_of(40)
+
+
+def descriptor_of(packed: Posted) -> int:
+    assert packed.parcel is not None
+    (file,) = packed.parcel._files
+    return file.descriptor
+
+
+@pytest.mark.usefixtures("guarded")
+def test_what_is_kept_for_its_owner_goes_with_it() -> None:
+    owner = Owner()
+    packed = Posted(owner.array)
+    assert packed.parcel is not None
+    packed.parcel.keep_with(owner)
+    first = os.fstat(descriptor_of(packed))
+    packed.parcel.close()
+    again = Posted(owner.array)
+    descriptor = descriptor_of(again)
+    assert os.fstat(descriptor).st_ino == first.st_ino
+    del packed, again
+    os.fstat(descriptor)
+    del owner
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
+def test_a_second_copy_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOKER_ONE_COPY", "0")
+    owner = Owner()
+    packed = Posted(owner.array)
+    assert packed.parcel is not None
+    packed.parcel.keep_with(owner)
+    descriptor = descriptor_of(packed)
+    packed.parcel.close()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(descriptor)
+
+
 @pytest.mark.usefixtures("guarded")
 @pytest.mark.parametrize("megabytes", [34, 80])
 def test_an_array_that_was_moved_can_be_resized(megabytes: int) -> None:
@@ -233,3 +274,16 @@ def test_without_a_guard_nothing_moves_beside_a_thread(monkeypatch: pytest.Monke
     finally:
         ended.set()
         thread.join()
+
+
+def test_without_a_guard_pages_move_when_nobody_could_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if exchange._calls() is None:
+        pytest.skip("not on this machine")
+    monkeypatch.setattr(exchange._Guard, "made", lambda: None)
+    monkeypatch.setattr(exchange, "_is_alone", lambda: True)
+    array = array_of(40)
+    Posted(array)
+    assert is_moved(array)
+    assert np.array_equal(array, array_of(40))
