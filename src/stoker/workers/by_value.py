@@ -24,13 +24,14 @@ import sys
 import threading
 import types
 from collections import ChainMap
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
+from stoker.transport.parcel import Packing
 from stoker.workers.stock import bases_of
 
 MAIN = ("__main__", "__mp_main__")
@@ -39,19 +40,19 @@ _MARKS = ("MISSING", "KW_ONLY", "_HAS_DEFAULT_FACTORY")
 _cloudpickle: Any = cloudpickle.cloudpickle
 
 
-def dumps(thing: Any, buffer_callback: Callable[[pickle.PickleBuffer], Any] | None = None) -> bytes:
+def dumps(thing: Any, packing: Packing | None = None) -> bytes:
     """Pickles it, protocol 5.
 
     Args:
         thing: What.
-        buffer_callback: As `pickle.Pickler` has it.
+        packing: Takes large buffers out of it.
 
     Raises:
         Exception: What pickling raises.
     """
     out = io.BytesIO()
     with _PICKLING, _main_by_value():
-        pickler = _Pickler(out, 5, buffer_callback)
+        pickler = _Pickler(out, packing)
         pickler.dump(thing)
         pickler.dump(pickler.of_main())  # With the same memo: they are the same objects.
     return out.getvalue()
@@ -103,8 +104,9 @@ def _namespace(module: str) -> dict[str, Any]:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
+    def __init__(self, file: Any, packing: Packing | None) -> None:
+        super().__init__(file, 5, packing.take_buffer if packing else None)
+        self._reduce: Any = packing.reduce if packing else _left
         extra: dict[Any, Any] = getattr(ForkingPickler, "_extra_reducers", {})
         self.dispatch_table = ChainMap(extra, cloudpickle.Pickler.dispatch_table)
         self._names: dict[str, None] = {}
@@ -121,6 +123,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         }  # fmt: skip
 
     def reducer_override(self, thing: Any) -> Any:
+        reduced = self._reduce(thing)
+        if reduced is not NotImplemented:
+            return reduced
         reduced = _reduced(thing)
         if reduced is not NotImplemented:
             return reduced
@@ -130,6 +135,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if thing.__module__ in MAIN and "<locals>" not in thing.__qualname__:
             self._names[thing.__qualname__.partition(".")[0]] = None
         return _as_it_was(thing, reduced) if isinstance(thing, type) else reduced
+
+
+def _left(thing: Any) -> Any:
+    return NotImplemented
 
 
 def _reduced(thing: Any) -> Any:

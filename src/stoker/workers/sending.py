@@ -1,7 +1,8 @@
 """A worker's job, pickled once for all the workers of a pool that are started afresh.
 
 `pack` is for the main process, `Sent.open` for whoever is to have the job. In between it lies in a
-file without a name (see `nameless`), and is handed to each process as a descriptor, or a path.
+file without a name (see `nameless`), and is handed to each process as a descriptor, or a path. Its
+large buffers are beside it, see `parcel`.
 
 What the user hands over in multiprocessing's way (queues, locks, values, tensors that torch
 shares) holds descriptors. These are duplicated once, and each process is given the same ones.
@@ -12,10 +13,9 @@ from __future__ import annotations
 import multiprocessing.context
 import os
 import weakref
-from collections.abc import Callable
-from pickle import PickleBuffer
 from typing import Any
 
+from stoker.transport.parcel import Packing, Parcel
 from stoker.workers import by_value
 from stoker.workers.nameless import Nameless
 
@@ -30,31 +30,34 @@ class Sent:
     Args:
         file: What it is pickled in.
         descriptors: Those that it holds; they are this object's.
+        parcel: Its large buffers, if there are any.
     """
 
-    def __init__(self, file: Nameless, descriptors: list[int]) -> None:
+    def __init__(self, file: Nameless, descriptors: list[int], parcel: Parcel | None) -> None:
         self._file = file
         self._descriptors = descriptors
-        self.close = weakref.finalize(self, _close, file, descriptors)
+        self._parcel = parcel
+        self.close = weakref.finalize(self, _close, file, descriptors, parcel)
         """Gives its memory and descriptors in this process back."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         starting = _place.get_spawning_popen()
         given = [starting.duplicate_for_child(number) for number in self._descriptors]
-        return Sent, (self._file, given)
+        return Sent, (self._file, given, self._parcel)
 
     def open(self) -> Any:
         """The job. Raises what unpickling it does."""
+        buffers = () if self._parcel is None else self._parcel.open()
         with self._file.map() as data:
-            return by_value.load(data)
+            return by_value.load(data, buffers)
 
 
-def pack(job: Any, take_buffer: Callable[[PickleBuffer], Any] | None = None) -> Sent:
+def pack(job: Any) -> Sent:
     """Pickles a job; no process is started.
 
     Args:
-        job: What `Sent.open` is to return.
-        take_buffer: Takes large buffers out of it, as ``buffer_callback`` of `pickle` does.
+        job: What `Sent.open` is to return; the arrays of its data set may be used again by the
+            next job with that data set, if nobody writes to them.
 
     Raises:
         Exception: What pickling it raises.
@@ -64,10 +67,14 @@ def pack(job: Any, take_buffer: Callable[[PickleBuffer], Any] | None = None) -> 
     _place.set_spawning_popen(recipient)
     try:
         file = Nameless("stoker-job")
-        file.write(by_value.dumps(job, take_buffer))
-        return Sent(file, recipient.descriptors)
+        packing = Packing()
+        file.write(by_value.dumps(job, packing))
+        parcel = packing.ship()
+        if parcel is not None:
+            parcel.keep_with(getattr(job, "dataset", None))
+        return Sent(file, recipient.descriptors, parcel)
     except BaseException:
-        _close(None, recipient.descriptors)
+        _close(None, recipient.descriptors, None)
         raise
     finally:
         _place.set_spawning_popen(before)
@@ -100,8 +107,10 @@ class _Handed:
         return own
 
 
-def _close(file: Nameless | None, descriptors: list[int]) -> None:
+def _close(file: Nameless | None, descriptors: list[int], parcel: Parcel | None) -> None:
     if file is not None:
         file.close()
+    if parcel is not None:
+        parcel.close()
     while descriptors:
         os.close(descriptors.pop())
