@@ -19,6 +19,7 @@ from torch.utils.data import (
 )
 
 import stoker
+from stoker.errors import NotPicklable
 from tests.datasets import Gated, Plain, Stream
 from tests.parity.calls import KINDS, Outcome, both, outcome
 
@@ -30,6 +31,7 @@ NEW = {
     "on_error": "raise",
     "max_errors": None,
     "debug": None,
+    "worker_method": "auto",
 }
 FORK = {"multiprocessing_context": "fork"}
 TABLE = TensorDataset(torch.arange(10))
@@ -364,7 +366,7 @@ def test_the_context_reads_as_in_torch(context: Any) -> None:
     assert ours.multiprocessing_context is stock.multiprocessing_context
 
 
-def test_an_unpicklable_dataset_is_torchs_warning_and_error() -> None:
+def test_an_unpicklable_dataset_is_torchs_warning_and_names_its_error() -> None:
     class Local(Plain):
         pass
 
@@ -373,8 +375,12 @@ def test_an_unpicklable_dataset_is_torchs_warning_and_error() -> None:
 
     stock, ours = both(call)
     assert stock.error is not None
-    assert ours.error == stock.error
+    assert ours.error is not None
     assert ours.warnings == stock.warnings
+    with pytest.warns(UserWarning, match="pickle"), pytest.raises(NotPicklable) as caught:
+        call(KINDS["stoker"])
+    assert type(caught.value.__cause__).__name__ == stock.error[0]
+    assert isinstance(caught.value, type(caught.value.__cause__))
     assert not multiprocessing.active_children()
 
 

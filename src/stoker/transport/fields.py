@@ -83,7 +83,7 @@ def _by_value(thing: Any) -> Iterator[tuple[Step, Any]]:
                 yield Step(f".globals[{name!r}]"), thing.__globals__[name]
         for position, value in enumerate(thing.__defaults__ or ()):
             yield Step(f".__defaults__[{position}]"), value
-    elif isinstance(thing, type):
+    elif isinstance(thing, type) and thing.__module__ != "builtins":
         for name, value in list(vars(thing).items()):
             function = getattr(value, "__func__", value)
             if isinstance(function, types.FunctionType) or not name.startswith("__"):

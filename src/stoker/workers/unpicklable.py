@@ -14,6 +14,7 @@ from typing import Any
 
 from stoker.errors import NotPicklable
 from stoker.host.arriving import classes
+from stoker.transport import parcel
 from stoker.transport.fields import Found, innermost, kind_of, samples_at
 from stoker.transport.layout import Packing
 from stoker.workers import by_value
@@ -57,7 +58,7 @@ def pack_argument(argument: object) -> None:
 def pack_by_value(argument: object) -> None:
     """Pickles what a fresh worker is sent; raises what that raises. What is large isn't copied."""
     with _as_if_starting():
-        by_value.dumps(argument, lambda _: False)
+        by_value.dumps(argument, parcel.Packing())
 
 
 class _Nowhere:
