@@ -20,7 +20,7 @@ Assumes
 
 Where userfaultfd is missing or forbidden (older kernels, the default of some containers),
 pages are exchanged only while no other thread could write: there is none, or all of them sleep
-on a futex and none is Python's. Otherwise they are not exchanged.
+on a futex, without a time limit, and none is Python's. Otherwise they are not exchanged.
 
 A piece::
 
@@ -55,6 +55,7 @@ _VERSION, _WITH_PROTECTION, _FOR_WRITES, _ON, _OFF = 0xAA, 1, 2, 1, 0
 _USER_FAULTS_ONLY = 1
 _POPULATE_READ = 22  # of madvise(2), since Linux 5.14
 _FIXED = 0x10
+_LIMIT = 3  # Which argument of futex(2) is the time limit; 0 is none.
 
 Step = Callable[[], Any]
 
@@ -235,8 +236,8 @@ def _calls() -> _Calls | None:
 def _is_alone() -> bool:
     """Whether no other thread can write before this one lets go of the GIL.
 
-    So it is when all others sleep on a futex, as idle pools of threads do, and none is one of
-    Python, which could go on in C code once it is woken.
+    So it is when all others sleep on a futex until somebody wakes them, as idle pools of threads
+    do, and none is one of Python, which could go on in C code once it is woken.
     """
     calls = _calls()
     if calls is None or len(sys._current_frames()) > 1:
@@ -254,6 +255,7 @@ def _other_tasks() -> Iterator[Path]:
 
 def _sleeps(task: Path, futex: int) -> bool:
     try:
-        return (task / "syscall").read_text().split()[0] == str(futex)
+        number, *rest = (task / "syscall").read_text().split()
+        return number == str(futex) and rest[_LIMIT] == "0x0"
     except FileNotFoundError:
         return True  # it has ended

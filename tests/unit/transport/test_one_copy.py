@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -287,3 +288,20 @@ def test_without_a_guard_pages_move_when_nobody_could_write(
     Posted(array)
     assert is_moved(array)
     assert np.array_equal(array, array_of(40))
+
+
+@pytest.mark.parametrize(
+    ("told", "sleeps"),
+    [
+        ("202 0x7f0 0x189 0x0 0x0 0x0 0xffffffff 0x7ff 0x7f1", True),
+        ("202 0x7f0 0x189 0x0 0x7f8 0x0 0xffffffff 0x7ff 0x7f1", False),  # until some time
+        ("0 0x3 0x7f0 0x2000 0x0 0x0 0x0 0x7ff 0x7f1", False),  # reads a file
+        ("running", False),
+    ],
+)
+def test_another_thread_is_at_rest_only_until_somebody_wakes_it(
+    tmp_path: Path, told: str, sleeps: bool
+) -> None:
+    """As ``/proc/PID/task/TID/syscall`` has it, see proc(5)."""
+    (tmp_path / "syscall").write_text(f"{told}\n")
+    assert exchange._sleeps(tmp_path, 202) == sleeps
