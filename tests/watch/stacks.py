@@ -30,6 +30,7 @@ def line_of(file: str, text: str) -> int:
 
 
 COLLATING = line_of(FETCH, "return self.collate_fn(data)")
+READING = line_of(MAKING, "samples.append(dataset[index])")
 FETCHING = line_of(FETCH, "data = [self.dataset[idx]")
 
 

@@ -11,6 +11,7 @@ from tests.watch.stacks import (
     JSON,
     MAKING,
     PIL,
+    READING,
     TORCH_DATASET,
     TORCH_NN,
     WORKER,
@@ -95,7 +96,9 @@ def test_where_the_collate_function_runs() -> None:
 
 
 def test_stokers_own_loader_is_a_loader_too() -> None:
-    found = Places().place(stack(LOOP, (MAKING, 150, "Maker.make"), (DATA, 3, "read")))
+    found = Places().place(
+        stack(LOOP, (MAKING, READING, "MapMaker._one_by_one"), (DATA, 3, "read"))
+    )
     assert found == Place(DATA, 3, "read", "", False)
 
 

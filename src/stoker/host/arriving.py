@@ -6,6 +6,9 @@ before the ``import`` statement returns: nobody sees torch without it.
 
 A finder that is asked before all others lets them find the module, and has its loader do what is
 to be done right after the module was executed. It is gone when nothing is waited for any more.
+
+A module whose import had already begun, in another thread or further up in this one, is past
+every finder. `catch_up` does for it what is to be done, once its import has ended.
 """
 
 from __future__ import annotations
@@ -23,9 +26,7 @@ def is_here(name: str) -> bool:
     """Whether a module has been imported, all of it; does not block."""
     if name in _arrived:
         return True
-    module = sys.modules.get(name)
-    spec = getattr(module, "__spec__", None)
-    if module is None or getattr(spec, "_initializing", False):
+    if not _is_complete(name):
         return False
     if name not in _waiting:
         _arrived.add(name)
@@ -56,6 +57,19 @@ def when_imported(name: str, act: Callable[[], None], *, first: bool = False) ->
     acts.insert(0 if first else len(acts), act)
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
+
+
+def catch_up() -> None:
+    """Does what is to be done for modules that came unseen; see above. Nanoseconds without any."""
+    for name in list(_waiting):
+        if _is_complete(name):
+            _came(name)
+
+
+def _is_complete(name: str) -> bool:
+    module = sys.modules.get(name)
+    spec = getattr(module, "__spec__", None)
+    return module is not None and not getattr(spec, "_initializing", False)
 
 
 def _came(name: str) -> None:

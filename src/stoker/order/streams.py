@@ -34,7 +34,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from stoker.host.arriving import when_imported
+from stoker.host.arriving import catch_up, when_imported
 from stoker.host.forks import at_fork
 from stoker.order.looks import TWISTER_BYTES, Count, Looks
 
@@ -159,6 +159,7 @@ class GlobalStreams:
     """
 
     def __init__(self) -> None:
+        catch_up()
         self._torch = _torch_kind()
         self._python = _Python()
         self._numpy = _numpy_kind()
