@@ -129,7 +129,7 @@ def is_gone(pid: int) -> bool:
     """Whether a process has ended; one that nobody has waited for counts as ended."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):  # the latter while it is being waited for
         return True
     return state in "ZX"
 

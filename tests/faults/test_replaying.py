@@ -361,6 +361,27 @@ def test_all_workers_at_once() -> None:
     assert made.statistics().replaced == 3
 
 
+def test_one_that_died_with_nothing_left_to_make_gets_none_of_what_another_held() -> None:
+    gate = Gate()
+    made = loader(Gated(5, 2, gate), "fork", 2, batch_size=1, prefetch_factor=2)
+    iterator = iter(made)
+    batches = [copied(next(iterator)) for _ in range(2)]
+    feed = iterator.feed
+    while not (idle := [worker for worker in feed.crew.men if feed._dispatcher.has_ended(worker)]):
+        feed._handle(feed._pool.wait(0.1))
+        feed._assign()
+    (busy,) = feed.crew.men.keys() - idle
+    killed = {worker: feed.crew.pid_of(worker) for worker in (*idle, busy)}
+    for worker, pid in killed.items():
+        os.kill(pid, signal.SIGKILL)
+        while feed.restarted < 2 and not (worker in idle and worker in feed._pool.deaths):
+            feed._handle(feed._pool.wait(0.1))
+    gate.set()
+    batches += [copied(batch) for batch in iterator]
+    assert [int(batch[0, 0]) for batch in batches] == list(range(5))
+    assert made.statistics().replaced == 2
+
+
 @pytest.mark.parametrize("when", ["at its end", "between epochs"])
 def test_persistent_workers_are_replaced_for_the_next_epoch(when: str) -> None:
     dataset = DyingOnce(LENGTH, -1)

@@ -123,7 +123,7 @@ class Feed:
         if first:
             self._dispatcher.skip(first - 1)
         try:
-            self._note_deaths()
+            self._take_in(self._pool.wait(0))  # Who has died meanwhile is given no work.
             self._replacing.begin_epoch(message, self._dispatcher, self._tasks)
         except BaseException:
             self.close()
@@ -285,14 +285,13 @@ class Feed:
         fault, self._fault = self._fault, None
         if fault is not None:
             raise fault
-        for worker, death in list(self._pool.deaths.items()):
-            self._handle_death(worker, death)
+        self._handle_deaths()
         self._handle(self._pool.wait(0))
 
     def _look_for_nobody(self) -> None:
         """Takes in what has come; errors, and deaths, are for whoever asks for the next batch."""
         try:
-            self._handle([event for event in self._pool.wait(0) if type(event[1]) is not Died])
+            self._take_in(self._pool.wait(0))
         except Exception as error:
             self._fault = self._fault or error
 
@@ -371,10 +370,16 @@ class Feed:
             return None
 
     def _handle(self, events: list[tuple[int, Any]]) -> None:
+        self._take_in(events)
+        if events:
+            self._handle_deaths()
+            self.crew.dismiss()
+
+    def _take_in(self, events: list[tuple[int, Any]]) -> None:
         for worker, message in events:
-            if isinstance(message, Died):
-                self._handle_death(worker, message)
-            elif isinstance(message, Started):
+            if isinstance(message, Died):  # In the pool's `deaths`; an answer may come after it.
+                continue
+            if isinstance(message, Started):
                 self._replacing.blame.came_up()
                 self.crew.came_up(worker, message)
             elif isinstance(message, Told):
@@ -387,8 +392,6 @@ class Feed:
                 self._drop((worker, message))
             else:
                 self._handle_answer(worker, message)
-        if events:
-            self.crew.dismiss()
 
     def _handle_answer(self, worker: int, message: Any) -> None:
         self._replacing.answered(worker, message)
@@ -423,14 +426,11 @@ class Feed:
         self._answers = {}
         self.opening.reported.clear()
 
-    def _note_deaths(self) -> None:
-        """Who has died between two epochs was at nothing: it is known before it is given work."""
-        events = self._pool.wait(0)
-        self._handle([event for event in events if not isinstance(event[1], Died)])
-
-    def _handle_death(self, worker: int, death: Died) -> None:
-        if not self._dispatcher.has_ended(worker):
-            self._replacing.lost(worker, death, self._answers)
+    def _handle_deaths(self) -> None:
+        """Of workers that had something to make, or have now that another's is made again."""
+        deaths, has_ended = self._pool.deaths, self._dispatcher.has_ended
+        while (worker := next((each for each in deaths if not has_ended(each)), None)) is not None:
+            self._replacing.lost(worker, deaths[worker], self._answers)
 
     def replace(
         self, worker: int, why: str, batch: int | None = None, *, leave_out: bool = False
@@ -449,14 +449,12 @@ class Feed:
         Raises:
             WorkerDied: Another would not make the same batches.
         """
-        was_late = False
-        for event in self._pool.kill(worker, why):
-            if isinstance(event[1], Died) and batch in self._dispatcher.running(worker):
-                was_late = True
-                if leave_out:
-                    self._dispatcher.left_out(worker, batch)
-                    self._answers[batch] = LEFT_OUT
-            self._handle([event])
+        self._take_in(self._pool.kill(worker, why))
+        was_late = worker in self._pool.deaths and batch in self._dispatcher.running(worker)
+        if batch is not None and was_late and leave_out:
+            self._dispatcher.left_out(worker, batch)
+            self._answers[batch] = LEFT_OUT
+        self._handle_deaths()
         return was_late
 
     def rest(self) -> None:
