@@ -41,7 +41,7 @@ def main(
     if within is not None:
         apply(within)
         if within == LITTLE_MEMORY:
-            _figures(2, 40, 1, every)  # What is needed.
+            _take_what_is_needed(batches, every)
             tighten()
     if as_json:
         click.echo(json.dumps(_figures(count, batches, rounds, every)))
@@ -59,6 +59,12 @@ def main(
         good = _show(console, name, limited) and good
     if not good:
         sys.exit(1)
+
+
+def _take_what_is_needed(batches: int, every: int) -> None:
+    """The whole epoch, of quick samples, and a few kills; loaders of every kind."""
+    kills.run(kills.Plan(batches, 2, sample_s=0.0))
+    turns.run(1, every=every)
 
 
 def _figures(

@@ -10,10 +10,11 @@ import warnings
 from typing import Any
 
 import pytest
+import torch
 
 from stoker.errors import WorkerDied
 from tests import starting
-from tests.contract.methods import Tabled, loader
+from tests.contract.methods import Tabled, every_process, loader
 
 linux_only = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere with the next answer")
 
@@ -123,6 +124,16 @@ def test_a_process_that_a_sample_starts_logs_for_itself(capfd: pytest.CaptureFix
 
     assert [int(batch) for batch in loader(Tabled(2, sample), "fork", 1)] == [0, 1]
     assert "from a process of its own\n" in capfd.readouterr().err
+
+
+@every_process
+def test_a_loader_does_not_have_the_programs_own_warnings_shown_again(method: str) -> None:
+    with warnings.catch_warnings(record=True) as shown:
+        warnings.simplefilter("default")
+        for _ in range(2):
+            warnings.warn("of the program", stacklevel=1)
+            assert len(list(loader(torch.arange(2), method, 1))) == 2
+    assert [str(each.message) for each in shown] == ["of the program"]
 
 
 PROGRAM = """

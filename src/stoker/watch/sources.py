@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import wait
@@ -20,6 +19,7 @@ import psutil
 import torch.utils.data
 from torch.utils.data._utils import signal_handling
 
+from stoker.host.quiet import quiet
 from stoker.tuning.probing import Setting
 from stoker.watch.opened import Opened
 from stoker.watch.unwatched import unwatched
@@ -181,8 +181,7 @@ class Source:
 
 def _silently(make: Callable[[], Any]) -> Any:
     """More workers than CPUs are meant here; the rest was said of the own setting."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    with quiet(Warning):
         return make()
 
 

@@ -37,13 +37,13 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from stoker.host.arriving import is_here
 from stoker.host.forks import at_fork
+from stoker.host.quiet import quiet
 
 if TYPE_CHECKING:
     import threadpoolctl
@@ -74,9 +74,8 @@ def loaded_libraries() -> list[threadpoolctl.LibController]:
     """The libraries with threads that this process has loaded; takes 0.3 ms, at first 2 ms."""
     import threadpoolctl  # Takes 10 ms, which a worker without these libraries need not spend.
 
-    with warnings.catch_warnings():
-        # It warns where two OpenMPs that disagree are loaded; whoever asks here didn't do that.
-        warnings.simplefilter("ignore", RuntimeWarning)
+    # It warns where two OpenMPs that disagree are loaded; whoever asks here didn't do that.
+    with quiet(RuntimeWarning):
         return threadpoolctl.ThreadpoolController().lib_controllers  # type: ignore[no-any-return]
 
 

@@ -18,13 +18,13 @@ import os
 import signal
 import sys
 import threading
-import warnings
 from collections.abc import Iterator
 from multiprocessing import process as multiprocessing_process
 from multiprocessing import resource_tracker
 from typing import Any
 
 from stoker.host.interrupts import postponed
+from stoker.host.quiet import quiet
 from stoker.workers.etiquette import quiet_fork
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -100,8 +100,7 @@ def _no_daemon() -> Iterator[None]:
 @contextlib.contextmanager
 def _no_python_warning() -> Iterator[None]:
     """Python 3.12 and later warn of any thread, numpy's own too, at every fork."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*multi-threaded, use of fork", DeprecationWarning)
+    with quiet(DeprecationWarning, ".*multi-threaded, use of fork"):
         yield
 
 
