@@ -111,9 +111,11 @@ def tree_bytes() -> int:
 
 
 def _proportional_bytes(pid: int) -> int:
+    """Without pages of files on disk: the system takes them away and reads them as it likes."""
     lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    (line,) = (line for line in lines if line.startswith("Pss:"))
-    return int(line.split()[1]) * 1024
+    found = [line.split()[1] for line in lines if line.startswith(("Pss_Anon:", "Pss_Shmem:"))]
+    assert len(found) == 2
+    return sum(map(int, found)) * 1024
 
 
 @many_workers
