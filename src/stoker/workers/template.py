@@ -92,6 +92,7 @@ def open_job(sent: Sent, data: bytes) -> Any:
     state.apply()
     state.settings.put_in_place()
     job = sent.open()
+    state.wanted.apply_of_main()
     state.apply_to_libraries()
     return job
 
