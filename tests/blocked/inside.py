@@ -99,9 +99,12 @@ def test_a_number_that_is_chosen_may_change() -> None:
     batches = [next(iterator)]
     iterator.feed.resize(1, batches[0])
     all_come_up(iterator)
+    batches.append(next(iterator))
+    iterator.feed.resize(2, batches[1])  # Its file is not gone with the first that closes it.
+    all_come_up(iterator)
     batches += iterator
     assert all(map(torch.equal, batches, alone()))
-    assert made.statistics().peak_workers == 1
+    assert made.statistics().peak_workers == 2
 
 
 def test_a_worker_that_hangs_is_shown_and_ended() -> None:

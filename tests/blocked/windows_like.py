@@ -108,6 +108,12 @@ def _close(descriptor: int) -> None:
         pathlib.Path(path).unlink(missing_ok=True)
 
 
+_HANDLES = types.SimpleNamespace(
+    get_osfhandle=lambda descriptor: descriptor, open_osfhandle=lambda handle, flags: handle
+)
+"""Handles are descriptors."""
+
+
 def _no_c_library(name: Any, *rest: Any, **options: Any) -> Any:
     if name is None:
         raise TypeError("LoadLibrary() argument 1 must be str, not None")
@@ -271,6 +277,8 @@ def _seen_by_stoker() -> dict[str, Any]:
         name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
     ) -> Any:
         top = name.partition(".")[0]
+        if name == "msvcrt":
+            return _HANDLES
         if top in MODULES:
             raise ModuleNotFoundError(f"No module named {name!r} on Windows", name=name)
         found = builtins.__import__(name, globals, locals, fromlist, level)

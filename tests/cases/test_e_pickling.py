@@ -128,7 +128,7 @@ def _zip(folder: Path) -> Any:
         (
             lambda _: contextlib.nullcontext(multiprocessing.get_context("fork").Lock()),
             "a lock or queue of multiprocessing",
-            "multiprocessing.get_context(method)",
+            'multiprocessing.get_context("spawn"), which every worker can be given',
         ),
     ],
     ids=[

@@ -20,6 +20,7 @@ from multiprocessing import reduction
 from typing import Any
 
 from stoker.errors import TransportError
+from stoker.transport.handing import hand_over, taken
 from stoker.transport.one_copy import LABEL
 
 _AT_ONCE_BYTES = 1 << 30
@@ -57,7 +58,7 @@ class ParcelFile:
 
     def __reduce__(self) -> tuple[object, ...]:
         if self._path is not None:
-            return _reopened, (self._path, self.size_bytes)
+            return _taken, (hand_over(self.descriptor), self.size_bytes)
         return _received, (reduction.DupFd(self.descriptor), self.size_bytes)
 
     def write(self, address: int, size_bytes: int, offset: int) -> None:
@@ -213,8 +214,8 @@ def _received(duplicate: Any, size_bytes: int) -> ParcelFile:
     return _over(duplicate.detach(), None, size_bytes)
 
 
-def _reopened(path: str, size_bytes: int) -> ParcelFile:
-    return _over(_open_temporary(path), path, size_bytes)
+def _taken(handle: int, size_bytes: int) -> ParcelFile:
+    return _over(taken(handle), "", size_bytes)
 
 
 def _lacking(size_bytes: int, error: OSError) -> TransportError:

@@ -99,8 +99,9 @@ _GENERATOR = _plain(
 )
 _MULTIPROCESSING = _plain(
     "a lock or queue of multiprocessing",
-    "it is handed over only while a process of its own start method is being started",
-    "{path}, to be of the start method that workers have: multiprocessing.get_context(method)",
+    "it is handed over only while a process is being started, and one of the start method fork "
+    "to forked processes only",
+    '{path}, to be one of multiprocessing.get_context("spawn"), which every worker can be given',
 )
 _WEAK = _plain(
     "a weak reference, or something made of them",
@@ -159,6 +160,8 @@ _KNOWN: dict[str, Callable[[Any], Bound | None]] = {
     "multiprocessing.SemLock": _MULTIPROCESSING,
     "multiprocessing.Condition": _MULTIPROCESSING,
     "multiprocessing.Event": _MULTIPROCESSING,
+    "multiprocessing.Barrier": _MULTIPROCESSING,
+    "multiprocessing.SynchronizedBase": _MULTIPROCESSING,
     "multiprocessing.Queue": _MULTIPROCESSING,
     "multiprocessing.JoinableQueue": _MULTIPROCESSING,
     "multiprocessing.SimpleQueue": _MULTIPROCESSING,

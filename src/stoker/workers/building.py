@@ -8,6 +8,7 @@ raised can be told.
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -66,7 +67,7 @@ def build(open_job: Callable[[], Any], worker: int, connection: Connection) -> A
 
 
 def tell_why_not(raised: Raised, worker: int, connection: Connection) -> None:
-    """Tells the main process why a worker has no job.
+    """Tells the main process why a worker has no job; nobody, where it has closed its end.
 
     Args:
         raised: What building it has raised.
@@ -74,4 +75,5 @@ def tell_why_not(raised: Raised, worker: int, connection: Connection) -> None:
         connection: To the main process.
     """
     where = f"in DataLoader worker process {worker}, on building what it was sent"
-    connection.send_bytes(dumps(Unbuildable(raised._replace(where=where))))
+    with contextlib.suppress(OSError):  # Its end may be closed just because of that.
+        connection.send_bytes(dumps(Unbuildable(raised._replace(where=where))))

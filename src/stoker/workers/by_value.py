@@ -105,10 +105,11 @@ def _namespace(module: str) -> dict[str, Any]:
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     def __init__(self, file: Any, packing: Packing | None) -> None:
+        extra: dict[Any, Any] = getattr(ForkingPickler, "_extra_reducers", {})
+        # Before pickle's own beginning, which asks for it once.
+        self.dispatch_table = ChainMap(extra, cloudpickle.Pickler.dispatch_table)
         super().__init__(file, 5, packing.take_buffer if packing else None)
         self._reduce: Any = packing.reduce if packing else _left
-        extra: dict[Any, Any] = getattr(ForkingPickler, "_extra_reducers", {})
-        self.dispatch_table = ChainMap(extra, cloudpickle.Pickler.dispatch_table)
         self._names: dict[str, None] = {}
         for name in MAIN:
             if name in sys.modules:

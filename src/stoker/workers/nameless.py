@@ -1,7 +1,7 @@
 """A file without a name, that two processes have: nothing of it stays when both are gone.
 
 A memfd on Linux. Where a descriptor can't be passed on (Windows), a temporary file that the system
-takes away when nobody has it open.
+takes away when nobody has it open, see `handing`.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import os
 import tempfile
 from multiprocessing import reduction
 from typing import Any
+
+from stoker.transport.handing import hand_over, taken
 
 _PIECE_BYTES = 1 << 30
 
@@ -33,7 +35,7 @@ class Nameless:
 
     def __reduce__(self) -> tuple[object, ...]:
         if self._path is not None:
-            return _reopened, (self._path,)
+            return _taken, (hand_over(self.descriptor),)
         return _received, (reduction.DupFd(self.descriptor),)
 
     def write(self, data: bytes) -> None:
@@ -84,5 +86,5 @@ def _received(duplicate: Any) -> Nameless:
     return _over(duplicate.detach(), None)
 
 
-def _reopened(path: str) -> Nameless:
-    return _over(open_temporary(path), path)
+def _taken(handle: int) -> Nameless:
+    return _over(taken(handle), "")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import multiprocessing.context
 import os
+import stat
 import weakref
 from typing import Any
 
@@ -20,8 +21,19 @@ from stoker.workers import by_value
 from stoker.workers.nameless import Nameless
 
 _place: Any = multiprocessing.context
-RECEIVED: set[int] = set()
-"""Descriptors of this process that it was handed with a job, by number."""
+_RECEIVED: set[tuple[int, int]] = set()
+"""What this process was handed with a job, as the system tells files apart."""
+
+
+def was_received(descriptor: int) -> bool:
+    """Whether a descriptor is for something that this process was handed with its job.
+
+    Whoever gets one may keep another for the same thing and close it, as torch and `mmap` do; so
+    numbers tell nothing. A file with a name may also have been opened here.
+    """
+    found = os.fstat(descriptor)
+    has_name = stat.S_ISREG(found.st_mode) and found.st_nlink > 0
+    return (found.st_dev, found.st_ino) in _RECEIVED and not has_name
 
 
 class Sent:
@@ -63,6 +75,7 @@ def pack(job: Any) -> Sent:
         Exception: What pickling it raises.
     """
     recipient = _Recipient()
+    file = parcel = None
     before = _place.get_spawning_popen()
     _place.set_spawning_popen(recipient)
     try:
@@ -74,7 +87,7 @@ def pack(job: Any) -> Sent:
             parcel.keep_with(getattr(job, "dataset", None))
         return Sent(file, recipient.descriptors, parcel)
     except BaseException:
-        _close(None, recipient.descriptors, None)
+        _close(file, recipient.descriptors, parcel)
         raise
     finally:
         _place.set_spawning_popen(before)
@@ -103,7 +116,8 @@ class _Handed:
 
     def detach(self) -> int:
         own = os.dup(self._descriptor)
-        RECEIVED.add(own)
+        found = os.fstat(own)
+        _RECEIVED.add((found.st_dev, found.st_ino))
         return own
 
 

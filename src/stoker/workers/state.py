@@ -27,7 +27,9 @@ class State:
         settings: Of the program's own modules.
         wanted: Log records and warnings.
         hash_seed: The variable ``PYTHONHASHSEED``.
+        options: Those of ``-X``, of which multiprocessing hands only some on.
         recursion_limit: As `sys.getrecursionlimit` has it.
+        digits: As `sys.get_int_max_str_digits` has it.
         locale: As `locale.setlocale` has it.
         torch: What torch is set to, by what is told; empty where the program has no torch.
         numpy_errors: As ``numpy.geterr``; empty where the program has no numpy.
@@ -36,7 +38,9 @@ class State:
     settings: Settings
     wanted: Wanted
     hash_seed: str | None
+    options: dict[str, Any]
     recursion_limit: int
+    digits: int
     locale: str
     torch: dict[str, Any]
     numpy_errors: dict[str, Any]
@@ -53,7 +57,9 @@ class State:
             Settings(modules),
             Wanted.here(),
             os.environ.get("PYTHONHASHSEED"),
+            dict(sys._xoptions),
             sys.getrecursionlimit(),
+            getattr(sys, "get_int_max_str_digits", int)(),  # Python 3.10.7 and later.
             locale.setlocale(locale.LC_ALL),
             _of_torch(),
             {} if numpy is None else dict(numpy.geterr()),
@@ -66,7 +72,10 @@ class State:
             os.environ.pop("PYTHONHASHSEED", None)
         else:
             os.environ["PYTHONHASHSEED"] = self.hash_seed
+        sys._xoptions.update(self.options)
         sys.setrecursionlimit(self.recursion_limit)
+        if hasattr(sys, "set_int_max_str_digits"):
+            sys.set_int_max_str_digits(self.digits)
         with contextlib.suppress(locale.Error):  # One that was made up.
             locale.setlocale(locale.LC_ALL, self.locale)
         self.apply_to_libraries()

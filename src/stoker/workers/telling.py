@@ -70,6 +70,10 @@ class Wanted:
             # It is not imported for a filter's sake.
             when_imported(package, functools.partial(self._complete, package))
 
+    def apply_of_main(self) -> None:
+        """As `apply`, for categories of the program's main module, when what it defines is here."""
+        self._complete("__main__")
+
     def _filter(self, at: int) -> list[Any]:
         """One of the filters; none where its category is not to be had here."""
         package, entry = self.filters[at]

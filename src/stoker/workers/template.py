@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 from stoker.workers import blackbox, by_value
 from stoker.workers.death import keep_peak, peak_bytes
 from stoker.workers.raised import Raised
-from stoker.workers.sending import RECEIVED, Sent
+from stoker.workers.sending import Sent, was_received
 from stoker.workers.signals import leave_to_the_parent
 from stoker.workers.starting import end_with
 from stoker.workers.state import State
@@ -92,6 +92,7 @@ def open_job(sent: Sent, data: bytes) -> Any:
     state.apply()
     state.settings.put_in_place()
     job = sent.open()
+    state.wanted.apply_of_main()
     state.apply_to_libraries()
     return job
 
@@ -118,7 +119,8 @@ class _Template:
             return
         from stoker.workers.etiquette import look_around
 
-        if _has_one_thread() and not _descriptors() - before - RECEIVED:
+        opened = [each for each in _descriptors() - before if not was_received(each)]
+        if _has_one_thread() and not opened:
             self._begin, self._given = _run, (job,)
             sent.close()
             look_around()
