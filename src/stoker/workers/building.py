@@ -15,8 +15,13 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
+from stoker.order.references import by_reference
 from stoker.workers.messages import Unbuildable, dumps
 from stoker.workers.raised import Raised
+
+
+class _Pickler(ForkingPickler):
+    reducer_override = staticmethod(by_reference)
 
 
 class Sealed:
@@ -31,7 +36,7 @@ class Sealed:
 
     def __getstate__(self) -> bytes:
         file = io.BytesIO()
-        ForkingPickler(file, 5).dump(self._job)
+        _Pickler(file, 5).dump(self._job)
         return file.getvalue()
 
     def __setstate__(self, data: bytes) -> None:

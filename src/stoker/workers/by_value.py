@@ -9,6 +9,7 @@ module, of a notebook, and those that are defined inside a function. What is put
 - ``functools.lru_cache`` and ``cache``, ``cached_property`` (which holds a lock before Python
   3.12), classes with ``__slots__``, and the marks that dataclasses tells apart by identity.
 - What multiprocessing and torch have ways for: tensors, queues, locks.
+- The libraries' own random generators are not copied, see `stoker.order.references`.
 
 Only the globals that a function names go along, as they are at that moment.
 """
@@ -31,6 +32,7 @@ from typing import Any
 
 import cloudpickle  # type: ignore[import-untyped]
 
+from stoker.order.references import by_reference
 from stoker.transport.parcel import Packing
 from stoker.workers.stock import bases_of
 
@@ -125,6 +127,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def reducer_override(self, thing: Any) -> Any:
         reduced = self._reduce(thing)
+        if reduced is not NotImplemented:
+            return reduced
+        reduced = by_reference(thing)
         if reduced is not NotImplemented:
             return reduced
         reduced = _reduced(thing)
