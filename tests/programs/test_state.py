@@ -10,7 +10,7 @@ import pytest
 from tests.programs.program import run
 
 PROGRAM = """
-import json, locale, logging, multiprocessing, os, sys, warnings
+import decimal, json, locale, logging, psutil, socket, multiprocessing, os, sys, warnings
 import numpy, torch
 from torch.utils.data import Dataset
 from stoker import DataLoader
@@ -18,6 +18,10 @@ from stoker.workers import fresh
 
 class Own(UserWarning):
     pass
+
+def late():
+    import jinja2.defaults
+    return jinja2.defaults.BLOCK_START_STRING
 
 def state():
     filters = [(action, getattr(text, "pattern", text), kind.__name__,
@@ -54,6 +58,13 @@ def state():
         "precision": torch.get_float32_matmul_precision(),
         "sharing strategy": torch.multiprocessing.get_sharing_strategy(),
         "numpy's errors": numpy.geterr(),
+        "decimal": decimal.getcontext().prec,
+        "socket": socket.getdefaulttimeout(),
+        "names of levels": logging.getLevelName(7),
+        "numpy's printing": repr(numpy.array([1 / 3])),
+        "torch's printing": repr(torch.tensor([1 / 3])),
+        "constant of a package": psutil.AF_LINK,
+        "constant of one imported late": late(),
     }
 
 class Data(Dataset):
@@ -87,6 +98,14 @@ torch.use_deterministic_algorithms(True, warn_only=True)
 torch.set_float32_matmul_precision("medium")
 torch.multiprocessing.set_sharing_strategy("file_system")
 numpy.seterr(divide="raise", over="ignore")
+decimal.getcontext().prec = 7
+socket.setdefaulttimeout(77)
+logging.addLevelName(7, "OF THE PROGRAM")
+numpy.set_printoptions(precision=3)
+torch.set_printoptions(precision=2)
+psutil.AF_LINK = 1234
+import jinja2.defaults
+jinja2.defaults.BLOCK_START_STRING = "<%"
 
 told = {"here": state(), "before": began}
 loader = DataLoader(Data(), None, num_workers=1, worker_method="fresh")

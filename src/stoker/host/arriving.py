@@ -13,6 +13,7 @@ every finder. `catch_up` does for it what is to be done, once its import has end
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec
@@ -100,14 +101,20 @@ class _Finder:
 
 def _watch(loader: Any, name: str) -> None:
     """Has a loader tell, once; it is this module's alone, and else remains what it is."""
-    execute = loader.exec_module
+    execute = getattr(loader, "exec_module", None)
+    if execute is None:
+        return
 
     def exec_module(module: Any) -> None:
+        if getattr(module, "__name__", name) != name:  # Of a zip file there is one loader.
+            execute(module)
+            return
         loader.exec_module = execute
         execute(module)
         _came(name)
 
-    loader.exec_module = exec_module
+    with contextlib.suppress(AttributeError):  # One that can't be told; `catch_up` will do.
+        loader.exec_module = exec_module
 
 
 _FINDER: Any = _Finder()

@@ -1,7 +1,7 @@
 """What the program has set in its own modules: it is set in a fresh worker too.
 
 Numbers, strings, plain containers and dictionaries of settings. What can't be kept: objects of
-other kinds that the program has put into a module, and changes to installed packages.
+other kinds that the program has put into a module. Of installed packages see `libraries`.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stoker.host.arriving import is_here, when_imported
+from stoker.workers.libraries import Libraries
 from stoker.workers.settings import Settings
 from stoker.workers.telling import Wanted
 
@@ -25,6 +26,7 @@ class State:
 
     Attributes:
         settings: Of the program's own modules.
+        libraries: Of the standard library and of installed packages.
         wanted: Log records and warnings.
         hash_seed: The variable ``PYTHONHASHSEED``.
         options: Those of ``-X``, of which multiprocessing hands only some on.
@@ -36,6 +38,7 @@ class State:
     """
 
     settings: Settings
+    libraries: Libraries
     wanted: Wanted
     hash_seed: str | None
     options: dict[str, Any]
@@ -55,6 +58,7 @@ class State:
         numpy = sys.modules.get("numpy")
         return cls(
             Settings(modules),
+            Libraries(modules),
             Wanted.here(),
             os.environ.get("PYTHONHASHSEED"),
             dict(sys._xoptions),
@@ -78,6 +82,7 @@ class State:
             sys.set_int_max_str_digits(self.digits)
         with contextlib.suppress(locale.Error):  # One that was made up.
             locale.setlocale(locale.LC_ALL, self.locale)
+        self.libraries.apply()
         self.apply_to_libraries()
         when_imported("torch", self.apply_to_libraries)
         when_imported("numpy", self.apply_to_libraries)
