@@ -22,7 +22,7 @@ class Held:
         segments: Mapped segments of batches, and those with a name in /dev/shm.
         threads: Of this process.
         processes: Children, and theirs.
-        memory_mib: Memory that this process alone has, in MiB.
+        memory_mib: Anonymous memory of this process, whoever shares it, in MiB.
     """
 
     descriptors: int
@@ -55,5 +55,12 @@ def held_now() -> Held:
         segments=maps.count(_SEGMENT) + len(named),
         threads=threading.active_count(),
         processes=len(me.children(recursive=True)),
-        memory_mib=me.memory_full_info().uss / 2**20,
+        memory_mib=_anonymous_mib(),
     )
+
+
+def _anonymous_mib() -> float:
+    """What children share depends on how many there are; what there is of it does not."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith("RssAnon:"))
+    return int(line.split()[1]) / 1024
