@@ -201,8 +201,10 @@ def _as_it_was(kind: type, reduced: Any) -> Any:
         return reduced
     metaclass, name, bases, keywords, *rest = reduced[1]
     keywords, state = {**keywords, "__qualname__": kind.__qualname__}, dict(reduced[2][0])
-    if types.resolve_bases(bases) == kind.__bases__ and "__slots__" in state:
-        keywords["__slots__"] = state.pop("__slots__")
+    # Not by the state, in which cloudpickle leaves out what a base has too: an empty tuple.
+    if types.resolve_bases(bases) == kind.__bases__ and "__slots__" in vars(kind):
+        keywords["__slots__"] = vars(kind)["__slots__"]
+        state.pop("__slots__", None)
     if bases == kind.__bases__:
         bases = bases_of(kind)
     given = (metaclass, name, bases, keywords, *rest)
