@@ -93,18 +93,21 @@ def test_a_local_data_set_with_a_lambda_is_read_without_being_asked_how() -> Non
     assert made.statistics().replaced == 1
 
 
-def test_a_number_that_is_chosen_may_change() -> None:
+def test_a_number_that_is_chosen_may_change(capfd: pytest.CaptureFixture[str]) -> None:
+    """The second worker has the job, though the first has closed its file."""
     made = stoker.DataLoader(Noisy(), batch_size=4, seed=3)
     iterator: Any = iter(made)
     batches = [next(iterator)]
     iterator.feed.resize(1, batches[0])
     all_come_up(iterator)
     batches.append(next(iterator))
-    iterator.feed.resize(2, batches[1])  # Its file is not gone with the first that closes it.
+    iterator.feed.resize(2, batches[1])
     all_come_up(iterator)
     batches += iterator
     assert all(map(torch.equal, batches, alone()))
     assert made.statistics().peak_workers == 2
+    assert made.statistics().replaced == 0
+    assert "Error" not in capfd.readouterr().err
 
 
 def test_a_worker_that_hangs_is_shown_and_ended() -> None:

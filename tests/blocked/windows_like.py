@@ -34,6 +34,7 @@ import sys
 import types
 import uuid
 import weakref
+from collections import UserDict
 from collections.abc import Callable
 from multiprocessing import shared_memory
 from typing import Any
@@ -87,7 +88,8 @@ class Path(metaclass=_PathKind):
 # Processes and files.
 
 _first_parent = os.getppid()
-_temporary: dict[int, str] = {}
+_temporary: UserDict[int, str] = UserDict()
+"""No dict: the program's settings, which workers begin with, would be that."""
 
 
 def _kill(pid: int, number: int) -> None:

@@ -8,6 +8,7 @@ only where the copy would start processes itself, which one that loads in its ma
 from __future__ import annotations
 
 import ast
+import multiprocessing
 import sys
 import threading
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,27 @@ CHANGE = (
 _ASKS = {"__name__", "parent_process", "current_process"}
 """What a program looks at to know whether it is such a copy."""
 _LEAVES = {"exit", "_exit", "quit"}
+
+NOT_CALLED = (
+    "this process was started to be a worker, or a helper of multiprocessing, and runs the frozen "
+    "application again"
+)
+CALL = (
+    "call multiprocessing.freeze_support() first of all in the application's main module; where "
+    "the tool that froze it has no support for multiprocessing, num_workers=0"
+)
+
+
+def is_stray() -> bool:
+    """Whether this is a frozen application that was started as a worker and has not noticed.
+
+    Its executable is itself: new processes run it again, with arguments by which
+    `multiprocessing.freeze_support` takes over where it is called. Such a copy would train too.
+    """
+    if not getattr(sys, "frozen", False) or multiprocessing.parent_process() is not None:
+        return False
+    asked = sys.argv[1:2] == ["--multiprocessing-fork"]
+    return asked or (sys.argv[-2:-1] == ["-c"] and sys.argv[-1].startswith("from multiprocessing"))
 
 
 def would_run_again() -> bool:

@@ -194,15 +194,17 @@ def _cached_property(function: Any, name: str | None) -> Any:
 def _as_it_was(kind: type, reduced: Any) -> Any:
     """A class gets its slots, and the name it is found by, when it is made; cloudpickle would not.
 
-    Where the bases are not those that were written down, as in a ``NamedTuple``, what those make
-    of a class has its own slots.
+    Where the bases that were written down come to others, as in a ``NamedTuple``, what those make
+    of a class has its own slots; those of a generic class come to themselves.
     """
     if not isinstance(reduced, tuple) or reduced[0] is not _cloudpickle._make_skeleton_class:
         return reduced
     metaclass, name, bases, keywords, *rest = reduced[1]
     keywords, state = {**keywords, "__qualname__": kind.__qualname__}, dict(reduced[2][0])
-    if bases == kind.__bases__ and "__slots__" in state:
-        keywords["__slots__"] = state.pop("__slots__")
+    # Not by the state, in which cloudpickle leaves out what a base has too: an empty tuple.
+    if types.resolve_bases(bases) == kind.__bases__ and "__slots__" in vars(kind):
+        keywords["__slots__"] = vars(kind)["__slots__"]
+        state.pop("__slots__", None)
     if bases == kind.__bases__:
         bases = bases_of(kind)
     given = (metaclass, name, bases, keywords, *rest)

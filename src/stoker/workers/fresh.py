@@ -87,6 +87,7 @@ class FreshContext(multiprocessing.context.SpawnContext):
             self._modules = Reach.of(job.dataset, job.collate_fn, job.worker_init_fn).own
         differing = {name: getattr(job, name) for name in _DIFFERING}
         request = Request(worker, first, differing, box.is_there)
+        self._note_loss()
         if has_templates() and self.lost < _MOST_LOST:
             return FromTemplate(self, request, connection, box, parent_pid)
         return _SpawnedWithoutMain(
@@ -100,15 +101,18 @@ class FreshContext(multiprocessing.context.SpawnContext):
 
     def template(self, parent_pid: int | None) -> Template:
         """The one that there is, or a new one."""
+        self._note_loss()
+        if self._template is None:
+            assert self._sent is not None
+            self._template = Template(self._sent, self._state(), parent_pid)
+        return self._template
+
+    def _note_loss(self) -> None:
         if self._template is not None and has_ended(self._template.process):
             _log.warning(LOST_TEMPLATE, self._template.exitcode)
             self._template.close()
             self._template = None
             self.lost += 1
-        if self._template is None:
-            assert self._sent is not None
-            self._template = Template(self._sent, self._state(), parent_pid)
-        return self._template
 
     def await_loss(self) -> None:
         """The template has closed its pipe: it has ended in a moment."""

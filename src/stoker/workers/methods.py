@@ -8,6 +8,8 @@ from typing import Any
 
 import torch.multiprocessing
 
+from stoker.errors import ProgramUnguarded
+from stoker.host import rerun
 from stoker.workers.fresh import FreshContext
 
 
@@ -16,7 +18,17 @@ def context_of(loader: Any) -> Any:
 
     Args:
         loader: With torch's ``multiprocessing_context``, and maybe our ``worker_method``.
+
+    Raises:
+        ProgramUnguarded: This is a copy of a frozen application that should be a worker.
     """
+    if rerun.is_stray():
+        raise ProgramUnguarded(
+            f"No worker can be started: {rerun.NOT_CALLED}",
+            doing="starting workers of a frozen application",
+            likely="it does not call multiprocessing.freeze_support()",
+            change=rerun.CALL,
+        )
     if loader.multiprocessing_context is not None:
         return loader.multiprocessing_context
     method = getattr(loader, "worker_method", "auto")

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import Connection
 from typing import Any
 
 import psutil
@@ -25,7 +25,7 @@ from stoker.workers.blackbox import BlackBox
 from stoker.workers.death import has_ended
 from stoker.workers.hearing import hear
 from stoker.workers.messages import Made, Stop, Told, dumps, loads
-from stoker.workers.waiting import Waiter
+from stoker.workers.waiting import Waiter, wait_for
 
 _STOP_S, _TERMINATE_S, _KILL_S = 0.3, 0.2, 2.0
 _REST_S = 0.1  # for the rest of a message
@@ -97,7 +97,7 @@ def _drain(processes: list[Any], connections: list[Connection], patience_s: floa
     while open_ends or _living(processes):
         sentinels = [process.sentinel for process in _living(processes)]
         left_s = max(0.0, deadline - time.monotonic()) if sentinels else 0.0
-        ready = wait([*open_ends, *sentinels], left_s)
+        ready = wait_for([*open_ends, *sentinels], left_s)
         for connection in open_ends.intersection(ready):
             try:
                 answer = loads(connection.recv_bytes())

@@ -2,16 +2,48 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import selectors
 import sys
 import threading
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from stoker.errors import IteratorStopped
 from stoker.host.interrupts import the_program_ends
+
+# Windows waits for 64 things at once, of which Python wants one for Ctrl-C.
+_MOST_AT_ONCE = 63 if sys.platform == "win32" else sys.maxsize
+_TURN_S = 0.005
+
+
+def wait_for(sources: Sequence[Any], timeout_s: float | None) -> list[Any]:
+    """As multiprocessing's `wait`, for any number of sources.
+
+    Where the system can't wait for so many, it looks at all of them and then waits for a part, in
+    turns: what happens is found some milliseconds later.
+
+    Args:
+        sources: Connections and sentinels.
+        timeout_s: None: for ever.
+
+    Returns:
+        Those that can be read.
+    """
+    if len(sources) <= _MOST_AT_ONCE:
+        return wait(sources, timeout_s)
+    starts = range(0, len(sources), _MOST_AT_ONCE)
+    parts = itertools.cycle([sources[start : start + _MOST_AT_ONCE] for start in starts])
+    end = math.inf if timeout_s is None else time.monotonic() + timeout_s
+    while True:
+        ready = [each for _ in starts for each in wait(next(parts), 0)]
+        left_s = end - time.monotonic()
+        if ready or left_s <= 0:
+            return ready
+        wait(next(parts), min(left_s, _TURN_S))
 
 
 class Waiter:
@@ -55,7 +87,7 @@ class Waiter:
 
     def _ready(self, timeout_s: float | None) -> list[Any]:
         if self._selector is None:
-            return [self._tags[source] for source in wait(list(self._tags), timeout_s)]
+            return [self._tags[source] for source in wait_for(list(self._tags), timeout_s)]
         return [key.data for key, _ in self._selector.select(timeout_s)]
 
     def close(self) -> None:
