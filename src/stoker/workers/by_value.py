@@ -8,7 +8,8 @@ module, of a notebook, and those that are defined inside a function. What is put
 - A process that multiprocessing has started knows its program as ``__mp_main__``.
 - ``functools.lru_cache`` and ``cache``, ``cached_property`` (which holds a lock before Python
   3.12), classes with ``__slots__``, and the marks that dataclasses tells apart by identity.
-- Variables that functions share (see `cells`).
+- Variables that functions share (see `cells`), and hooks of the program's own classes, which have
+  run already (see `hooks`).
 - What multiprocessing and torch have ways for: tensors, queues, locks.
 
 Only the globals that a function names go along, as they are at that moment.
@@ -34,6 +35,7 @@ import cloudpickle  # type: ignore[import-untyped]
 
 from stoker.transport.parcel import Packing
 from stoker.workers.cells import Cells
+from stoker.workers.hooks import without_hooks
 from stoker.workers.stock import bases_of
 
 MAIN = ("__main__", "__mp_main__")
@@ -142,7 +144,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             self._names[thing.__qualname__.partition(".")[0]] = None
         if isinstance(thing, types.FunctionType):
             return self._cells.closed(thing, reduced)
-        return _as_it_was(thing, reduced)
+        return without_hooks(thing, _as_it_was(thing, reduced))
 
 
 def _left(thing: Any) -> Any:
