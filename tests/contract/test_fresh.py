@@ -97,6 +97,49 @@ def test_a_program_without_a_guard_has_workers_for_what_it_defines(
     assert ended.stdout == "once\ndone\n"
 
 
+def registered_and_counted() -> Any:
+    """Of a data set of its own class, with functions that share a variable."""
+
+    class Registered:
+        names: list[str] = []  # noqa: RUF012
+
+        def __init_subclass__(cls) -> None:
+            Registered.names.append(cls.__name__)
+
+    class Data(Registered):
+        def __init__(self) -> None:
+            self.add, self.get = counter()
+
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, index: int) -> Any:
+            self.add()
+            return [self.get(), list(self.names)]
+
+    class Other(Registered):
+        pass
+
+    def counter() -> Any:
+        n = 0
+
+        def add() -> None:
+            nonlocal n
+            n += 1
+
+        return add, lambda: n
+
+    return Data()
+
+
+@pytest.mark.parametrize("method", ["fork", "fresh"])
+def test_functions_share_variables_and_classes_are_registered_once(method: Any) -> None:
+    loader = stoker.DataLoader(
+        registered_and_counted(), batch_size=None, num_workers=1, worker_method=method
+    )
+    assert list(loader) == [[n, ["Data", "Other"]] for n in range(1, 5)]
+
+
 class Pids(Plain):
     def __getitem__(self, index: int) -> Any:
         if index == 5 and self.kills:

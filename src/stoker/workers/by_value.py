@@ -8,6 +8,8 @@ module, of a notebook, and those that are defined inside a function. What is put
 - A process that multiprocessing has started knows its program as ``__mp_main__``.
 - ``functools.lru_cache`` and ``cache``, ``cached_property`` (which holds a lock before Python
   3.12), classes with ``__slots__``, and the marks that dataclasses tells apart by identity.
+- Variables that functions share (see `cells`), and hooks of the program's own classes, which have
+  run already (see `hooks`).
 - What multiprocessing and torch have ways for: tensors, queues, locks.
 - The libraries' own random generators are not copied, see `stoker.order.references`.
 
@@ -34,6 +36,8 @@ import cloudpickle  # type: ignore[import-untyped]
 
 from stoker.order.references import by_reference
 from stoker.transport.parcel import Packing
+from stoker.workers.cells import Cells
+from stoker.workers.hooks import without_hooks
 from stoker.workers.stock import bases_of
 
 MAIN = ("__main__", "__mp_main__")
@@ -113,6 +117,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         super().__init__(file, 5, packing.take_buffer if packing else None)
         self._reduce: Any = packing.reduce if packing else _left
         self._names: dict[str, None] = {}
+        self._cells = Cells()
         for name in MAIN:
             if name in sys.modules:
                 self.globals_ref[id(vars(sys.modules[name]))] = _Namespace(name)
@@ -135,12 +140,16 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         reduced = _reduced(thing)
         if reduced is not NotImplemented:
             return reduced
+        if isinstance(thing, types.CellType):
+            return self._cells.reduced(thing)
         reduced = super().reducer_override(thing)
         if reduced is NotImplemented or not isinstance(thing, (type, types.FunctionType)):
             return reduced
         if thing.__module__ in MAIN and "<locals>" not in thing.__qualname__:
             self._names[thing.__qualname__.partition(".")[0]] = None
-        return _as_it_was(thing, reduced) if isinstance(thing, type) else reduced
+        if isinstance(thing, types.FunctionType):
+            return self._cells.closed(thing, reduced)
+        return without_hooks(thing, _as_it_was(thing, reduced))
 
 
 def _left(thing: Any) -> Any:
