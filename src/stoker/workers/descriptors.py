@@ -16,9 +16,10 @@ Guarantees
     - Another thread that reads meanwhile may move a position between the look and the fork. A
       file that is at a number in place of another is left alone.
 
-Assumes that no two numbers are meant to move together: copies of a descriptor (`os.dup`) have a
-position each in the worker. And a lock by `flock` stays its holder's: the worker does not hold
-it, and can't give it back.
+    - Copies of a descriptor (`os.dup`) go on having one position, on Linux 6.10 and later, and
+      for up to 8 numbers of one file; elsewhere each has its own.
+    - A lock (`flock`) that the parent holds is the parent's alone: the worker can't give it back,
+      and would wait for it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from typing import NamedTuple
 
 _LISTS = "/proc/self/fd", "/dev/fd"
 _LAST_STANDARD = 2
+_IS_COPY_OF, _COMPARED = 1027, 8  # F_DUPFD_QUERY; Linux 6.10
 # Of the flags that a file has: not what made it, or emptied it.
 _KEPT = functools.reduce(
     operator.or_,
@@ -47,12 +49,21 @@ _NO_ROOM = errno.EMFILE, errno.ENFILE, errno.ENOMEM
 
 
 class File(NamedTuple):
-    """A file of this process that a worker can open for itself."""
+    """A file of this process that a worker can open for itself.
+
+    Attributes:
+        descriptor: Its number.
+        flags: To open it with.
+        device: With the inode, which file it is.
+        inode: See there.
+        copy_of: The number of another one that it has its position in common with.
+    """
 
     descriptor: int
     flags: int
     device: int
     inode: int
+    copy_of: int | None = None
 
     def is_at(self, descriptor: int) -> bool:
         """Whether it is this file that is open there."""
@@ -69,13 +80,30 @@ class Position(NamedTuple):
 
 def files_here() -> list[File]:
     """The files that are open in this process now, and that a worker can open for itself."""
-    found = []
+    found: list[File] = []
+    same: dict[tuple[int, int], list[int]] = {}
     for number in _numbers():
         with contextlib.suppress(OSError):  # It was closed meanwhile.
             file = _file(number)
             if file is not None:
-                found.append(file)
+                others = same.setdefault((file.device, file.inode), [])
+                found.append(file._replace(copy_of=_original(number, others)))
     return found
+
+
+def _original(descriptor: int, others: list[int]) -> int | None:
+    """Which of the others this one is a copy of; else it becomes one of the others."""
+    import fcntl
+
+    for other in others:
+        try:
+            if fcntl.fcntl(descriptor, _IS_COPY_OF, other):
+                return other
+        except OSError:  # Systems that can't tell.
+            return None
+    if len(others) < _COMPARED:
+        others.append(descriptor)
+    return None
 
 
 def _numbers() -> list[int]:
@@ -162,6 +190,10 @@ def open_again(files: Iterable[Position]) -> None:
 def _open_again(file: File, offset: int) -> None:
     name = _name(file.descriptor)
     if name is None or not file.is_at(file.descriptor):
+        return
+    if file.copy_of is not None:
+        if file.is_at(file.copy_of):
+            os.dup2(file.copy_of, file.descriptor, os.get_inheritable(file.descriptor))
         return
     own = os.open(name, file.flags | os.O_CLOEXEC)
     try:
