@@ -109,11 +109,17 @@ def _zip(folder: Path) -> Any:
     return zipfile.ZipFile(folder / "a.zip")
 
 
+@contextlib.contextmanager
+def _temporary(_: Path) -> Iterator[Any]:
+    with tempfile.TemporaryFile() as file:
+        yield file
+
+
 @pytest.mark.parametrize(
     ("opened", "name", "advice"),
     [
         (lambda d: (d / "f").open("w+b"), "an open file, of '", "stoker.per_worker(open, '"),
-        (lambda _: tempfile.TemporaryFile(), "an open file without a path", "has a path"),
+        (_temporary, "an open file without a path", "has a path"),
         (
             lambda d: h5py.File(d / "a.h5", "w"),
             "an open HDF5 file (h5py), or part of one, of '/",
