@@ -114,7 +114,7 @@ _ALONE = {"blocked", "cases", "faults", "reports"}
 _BESIDE = {
     *("test_replaying.py", "test_replaying_auto.py", "test_repeating.py", "test_exceptions.py"),
     *("test_broken_and_dying.py", "test_unsent_batches.py", "test_logs_and_warnings.py"),
-    "test_forking.py",
+    *("test_forking.py", "test_e_files.py"),
 }
 _ROOT = Path(__file__).parent
 

@@ -204,7 +204,7 @@ class Wrapped(Plain):
     ("opened", "name", "why", "change"),
     [
         (
-            lambda d: (d / "f").open("w+b"),
+            lambda d: (d / "f").open("wb"),
             "an open file, of '",
             "all processes have one",
             "(open, '",

@@ -9,6 +9,7 @@ import multiprocessing
 import pickle
 import socket
 import sqlite3
+import tempfile
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
@@ -108,11 +109,22 @@ def _zip(folder: Path) -> Any:
     return zipfile.ZipFile(folder / "a.zip")
 
 
+@contextlib.contextmanager
+def _temporary(_: Path) -> Iterator[Any]:
+    with tempfile.TemporaryFile() as file:
+        yield file
+
+
 @pytest.mark.parametrize(
     ("opened", "name", "advice"),
     [
         (lambda d: (d / "f").open("w+b"), "an open file, of '", "stoker.per_worker(open, '"),
-        (lambda d: h5py.File(d / "a.h5", "w"), "an open HDF5 file (h5py)", "h5py.File, path"),
+        (_temporary, "an open file without a path", "has a path"),
+        (
+            lambda d: h5py.File(d / "a.h5", "w"),
+            "an open HDF5 file (h5py), or part of one, of '/",
+            "h5py.File, path",
+        ),
         (_zip, "an open zip file, of '", "stoker.per_worker(zipfile.ZipFile, path)"),
         (lambda d: lmdb.open(str(d / "l")), "an open LMDB environment", "lmdb.open, path"),
         (
@@ -132,7 +144,7 @@ def _zip(folder: Path) -> Any:
         ),
     ],
     ids=[
-        *("file", "h5py", "zip", "lmdb", "sqlite", "generator"),
+        *("file", "temporary", "h5py", "zip", "lmdb", "sqlite", "generator"),
         *("lock", "pool", "module", "lambda", "multiprocessing"),
     ],
 )
@@ -145,6 +157,7 @@ def test_c046_what_it_is_and_what_to_do(
         error = found(Holding(thing))
     assert "dataset.transform.files[3] is a " in error.what
     assert error.likely.startswith(name)
+    assert "of '/':" not in error.likely
     assert error.change.startswith("dataset.transform.files[3], to be ")
     assert advice in error.change
 

@@ -5,6 +5,7 @@ Only types are looked at, by name, so that no library is imported and none of it
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -39,13 +40,15 @@ def bound(thing: Any) -> Bound | None:
     return None
 
 
-def path_of(file: Any) -> str | None:
-    """The path that an open file was opened by; None where it has none."""
-    try:
-        name = getattr(file, "name", None) or getattr(file, "filename", None)
-    except Exception:  # Of whatever its own code does.
-        return None
-    return name if isinstance(name, str) else None
+def path_of(thing: Any) -> str | None:
+    """The path that an open file was opened by; None where it has none, or is part of one."""
+    for name in ("filename", "filepath", "name"):
+        with contextlib.suppress(Exception):  # Whatever its own code raises.
+            path = getattr(thing, name)
+            path = path() if name == "filepath" else path
+            if isinstance(path, str):
+                return path
+    return None
 
 
 def _opened(name: str, opener: str) -> Callable[[Any], Bound]:
@@ -59,12 +62,25 @@ def _opened(name: str, opener: str) -> Callable[[Any], Bound]:
     return known
 
 
+def _hdf5(thing: Any) -> Bound:
+    """A file, or a group or an array in one: each has a name in the file, which is no path."""
+    file = None
+    with contextlib.suppress(Exception):  # It is closed.
+        file = thing.file
+    return _opened("an open HDF5 file (h5py), or part of one", "h5py.File, path")(file)
+
+
 def _file(file: Any) -> Bound:
-    path = path_of(file)
-    mode = getattr(file, "mode", "r")
-    name = f"an open file, of {path!r}" if path else "an open file"
-    call = f"stoker.per_worker(open, {path or 'path'!r}, {mode!r})"
-    return Bound(name, "its descriptor and position are this process's", _PER_WORKER + call)
+    path, mode = path_of(file), getattr(file, "mode", "r")
+    why = "its descriptor and position are this process's"
+    if path is None:
+        change = (
+            "{path}, to be a file that has a path (tempfile.NamedTemporaryFile makes one), which "
+            "each worker opens for itself: stoker.per_worker(open, path, 'rb')"
+        )
+        return Bound("an open file without a path", why, change)
+    call = f"stoker.per_worker(open, {path!r}, {mode!r})"
+    return Bound(f"an open file, of {path!r}", why, _PER_WORKER + call)
 
 
 def _plain(name: str, why: str, change: str = _IN_WORKER) -> Callable[[Any], Bound]:
@@ -121,7 +137,7 @@ _KNOWN: dict[str, Callable[[Any], Bound | None]] = {
     "_io.BufferedRandom": _file,
     "_io.TextIOWrapper": _file,
     "tempfile._TemporaryFileWrapper": _file,
-    "h5py.HLObject": _opened("an open HDF5 file (h5py), or part of one", "h5py.File, path"),
+    "h5py.HLObject": _hdf5,
     "netCDF4.Dataset": _opened("an open netCDF file", "netCDF4.Dataset, path"),
     "zipfile.ZipFile": _opened("an open zip file", "zipfile.ZipFile, path"),
     "zipfile.ZipExtFile": _opened("an open file of a zip file", "open_member, ..."),

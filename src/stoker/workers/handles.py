@@ -1,10 +1,8 @@
-"""Open files and connections that a data set holds while its workers are forked.
+"""What a data set holds that forked workers must not share, and that can't be opened for them.
 
-A forked worker has its parent's descriptors, and with them the position in each file: what one
-process reads moves it for all. So files that are only read are opened again in the worker, at the
-same descriptor and position, before anything else; zip, tar, gzip and HDF5 files over such files
-with them. The main process's own are not touched. What can't be opened again, since it is written
-to, or is a connection with another end, is warned of, once, by the way to it.
+A worker opens for itself the files that it can read, see `descriptors`. What is left is warned of,
+once, by the way to it: files that are only written to, connections with another end, databases
+and HDF5 files whose library keeps what it knows in each process.
 
 Guarantees
     - Looked at are up to 400 objects that the data set and its functions hold. None of the user's
@@ -45,39 +43,31 @@ class Shared(NamedTuple):
     why: str
 
 
-def look_for_handles(job: Any) -> list[int]:
+def look_for_handles(job: Any) -> None:
     """Looks at what workers will be forked with; warns of what they must not share.
 
     Args:
         job: A `stoker.workers.job.Job`.
-
-    Returns:
-        Descriptors of files that each worker is to open for itself, see `positions`.
     """
-    again: list[int] = []
     for name in ("dataset", "collate_fn", "worker_init_fn"):
         for path, thing in held(getattr(job, name), name):
             with contextlib.suppress(Exception):  # An odd object is no reason not to start.
-                found = _seen(thing)
-                if isinstance(found, int):
-                    again.append(found)
-                elif found:
-                    _warn(Shared(path, thing, found))
-    return sorted(set(again))
+                if why := _danger(thing):
+                    _warn(Shared(path, thing, why))
 
 
-def _seen(thing: Any) -> int | str:
-    """The descriptor to be opened again; else why a handle must not be shared, or nothing."""
+def _danger(thing: Any) -> str:
+    """Why a handle must not be shared; nothing where it is none, or each worker gets its own."""
     if isinstance(thing, torch.Tensor):
         return ""
     if isinstance(thing, FILES):
-        return _seen_of_file(thing)
+        return _danger_of_file(thing)
     if isinstance(thing, socket.socket):
         return "" if _is_alone(thing) else "what one process sends or reads is missed by another"
     kind = type(thing)
     of = f"{kind.__module__.partition('.')[0]}.{kind.__name__}"
     if of.startswith("h5py."):
-        return _seen_of_hdf5(thing)
+        return _danger_of_hdf5(thing)
     if of == "sqlite3.Connection":
         return "" if _is_in_memory(thing) else _NOT_ACROSS_FORK.format("SQLite")
     if of == "builtins.Environment" and "lmdb" in sys.modules:
@@ -89,35 +79,36 @@ def _seen(thing: Any) -> int | str:
 _NOT_ACROSS_FORK = "{} forbids using across a fork what was opened before it"
 
 
-def _seen_of_file(file: Any) -> int | str:
+def _danger_of_file(file: Any) -> str:
     standard = (sys.stdin, sys.stdout, sys.stderr, sys.__stdin__, sys.__stdout__, sys.__stderr__)
     if file.closed or any(file is each for each in standard):
         return ""
-    return _seen_of_descriptor(file.fileno())
+    return _danger_of_descriptor(file.fileno())
 
 
-def _seen_of_descriptor(descriptor: int) -> int | str:
+def _danger_of_descriptor(descriptor: int) -> str:
     import fcntl  # not on every system; where there is none, there is no fork
 
     if descriptor <= 2 or not stat.S_ISREG(os.fstat(descriptor).st_mode):
         return ""
     flags = fcntl.fcntl(descriptor, fcntl.F_GETFL)
-    mode = flags & os.O_ACCMODE
-    if mode == os.O_RDONLY:
-        return descriptor if can_be_opened_again(descriptor) else _ONE_POSITION
-    return "" if flags & os.O_APPEND and mode == os.O_WRONLY else f"it is written to, and {_ONE}"
+    if flags & os.O_ACCMODE == os.O_WRONLY:
+        return "" if flags & os.O_APPEND else f"it is written to, and {_ONE}"
+    return "" if can_be_opened_again(descriptor) else f"it can't be opened again, and {_ONE}"
 
 
 _ONE = "all processes have one position in it"
-_ONE_POSITION = f"it can't be opened again, and {_ONE}"
+_HDF5_FILES = ("sec2", "stdio", "fileobj", "core")
 
 
-def _seen_of_hdf5(thing: Any) -> int | str:
+def _danger_of_hdf5(thing: Any) -> str:
     file = getattr(thing, "file", None)
     if not file:  # It is closed, or no part of a file.
         return ""
     if file.driver == "sec2" and file.mode == "r":
-        return _seen_of_descriptor(file.id.get_vfd_handle())
+        return _danger_of_descriptor(file.id.get_vfd_handle())
+    if file.driver in _HDF5_FILES and file.mode == "r":
+        return ""
     return "HDF5 keeps what it knows of a file in each process"
 
 

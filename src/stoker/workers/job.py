@@ -132,7 +132,7 @@ def run(
         parent_pid: The process to end with, whatever happens to it, where the system can
             see to that; None where it can't.
         box: What it is to write its stacks into.
-        files: What came along by fork and is to be opened again.
+        files: Files that came along by fork, each to be opened anew where it was.
     """
     leave_to_the_parent()
     if parent_pid is not None and not end_with(parent_pid):

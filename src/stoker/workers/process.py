@@ -41,7 +41,7 @@ from stoker.transport.shm import prepare_workers
 from stoker.workers.blackbox import BlackBox
 from stoker.workers.building import Sealed
 from stoker.workers.death import Died, await_end, died_as, has_ended, keep_peak
-from stoker.workers.descriptors import positions
+from stoker.workers.descriptors import File, files_here, positions
 from stoker.workers.etiquette import look_around
 from stoker.workers.forking import safe_context
 from stoker.workers.fresh import LOST, FreshContext
@@ -116,7 +116,7 @@ class ProcessPool:
     def __init__(self, job: Job, context: Any, kept_limit: int, *, quiet: bool = False) -> None:
         self._quiet = quiet
         self._job = job
-        self._handles: list[int] = []
+        self._files: list[File] = []
         self._context = FreshContext() if isinstance(context, FreshContext) else context
         self.processes: list[Any] = []
         self._connections: list[Connection] = []
@@ -172,7 +172,8 @@ class ProcessPool:
         )
         if self._context.get_start_method() == "fork":
             look_around()
-            self._handles = look_for_handles(self._job)
+            look_for_handles(self._job)
+            self._files = files_here()
         for number in numbers:
             try:
                 self._start(job, number, first)
@@ -197,7 +198,7 @@ class ProcessPool:
         try:
             sent: Any = job if method == "fresh" else Sealed(job)
             given: tuple[Any, ...] = (sent, worker, theirs, inherited, first, parent_pid, box)
-            given += (positions(self._handles),) if method == "fork" else ()
+            given += (positions(self._files),) if method == "fork" else ()
             started = context.Process(target=run, args=given, daemon=True)
             with starting(context):
                 started.start()
