@@ -28,6 +28,11 @@ class Probation:
         self._since = self._next_at = 0.0
         self.looked_at = self.limit_s = float("inf")
 
+    @property
+    def first_look_s(self) -> float:
+        """How long a wait lasts at least before anything is due."""
+        return LEAST_S / 2
+
     def due(self, pid: int, since: float, now: float, usual_s: float) -> Stage:
         """What is due now: nothing, a look, or its end.
 

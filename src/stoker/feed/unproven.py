@@ -21,7 +21,7 @@ from stoker.feed.excerpt import excerpt
 from stoker.feed.meter import Meter
 from stoker.feed.patience import Stage
 from stoker.feed.plight import FRESH, Plight, diagnose, likely, seconds
-from stoker.feed.probation import LEAST_S, Probation
+from stoker.feed.probation import Probation
 from stoker.workers.pulse import Pulse, pulse
 
 _log = logging.getLogger("stoker")
@@ -68,7 +68,7 @@ class Unproven:
         self._meter = meter
         self._probation = Probation()
         self._first: Pulse | None = None
-        self.first_look_s = LEAST_S / 2
+        self.first_look_s = self._probation.first_look_s
 
     def overdue(self, held: Held, now: float) -> float:
         """Looks at a wait that lasts; returns when to look again.
@@ -106,7 +106,9 @@ class Unproven:
         why = what[:1].lower() + what[1:]
         if not held.give_up(given_up, why):
             return
-        goes_on = f"{crew.staying} other workers go" if crew.staying else "the main process goes"
+        others = crew.staying
+        goes_on = f"{others} other worker{'s go' if others > 1 else ' goes'}"
+        goes_on = goes_on if others else "the main process goes"
         error = ForkUnsafe(
             f"{what}. They were ended, what they had begun is made again, and {goes_on} on; no "
             "other worker is forked for this loader",
