@@ -130,6 +130,23 @@ def test_workers_that_can_not_start_fresh_are_forked_and_one_warning_says_why(
     assert "multiprocessing_context" not in text
 
 
+class Refused(Exception):
+    """Of the program's own."""
+
+
+class Refusing:
+    def __reduce__(self) -> Any:
+        raise Refused("never")
+
+
+def test_whatever_pickling_raises_workers_are_forked(
+    own: Any, unchosen: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = stoker.DataLoader(own.Table(more=Refusing()), num_workers=1, batch_size=None)
+    assert len(list(made)) == 2
+    assert "dataset.more is a Refusing (Refused: never)" in caplog.text.replace(__name__ + ".", "")
+
+
 def test_workers_that_were_asked_to_start_fresh_are_not_forked(own: Any, unchosen: None) -> None:
     dataset = own.Table(more=threading.Lock())
     with pytest.raises(NotPicklable, match=r"dataset\.more is a _thread\.lock"):
