@@ -43,6 +43,7 @@ PURE = [
     "feed/meter.py",
     "feed/patience.py",
     "feed/plight.py",
+    "feed/probation.py",
     "feed/restarts.py",
     "feed/room.py",
     "feed/window.py",

@@ -19,7 +19,7 @@ import torch
 import torch.multiprocessing
 
 import stoker
-from stoker.errors import ForkUnsafe
+from stoker.errors import ForkUnsafe, NotPicklable
 from stoker.workers import forking
 from stoker.workers.reach import Reach
 from stoker.workers.settings import Settings
@@ -115,6 +115,53 @@ def test_a_library_that_workers_do_not_use_is_no_matter(
     assert not caplog.records
 
 
+def test_workers_that_can_not_start_fresh_are_forked_and_one_warning_says_why(
+    own: Any, unchosen: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "stoker")
+    made = stoker.DataLoader(own.Table(more=[threading.Lock()]), num_workers=1, batch_size=None)
+    for _ in range(2):
+        assert list(made) == ["as in the file ['one'] as in the file polars"] * 2
+    [warning] = [r for r in caplog.records if r.name == "stoker"]
+    text = warning.getMessage()
+    assert warning.levelno == logging.WARNING
+    assert "may hang where they use polars, whose threads are running; they can't start" in text
+    assert "dataset.more[0] is a _thread.lock" in text
+    assert "multiprocessing_context" not in text
+
+
+class Refused(Exception):
+    """Of the program's own."""
+
+
+class Refusing:
+    def __reduce__(self) -> Any:
+        raise Refused("never")
+
+
+def test_whatever_pickling_raises_workers_are_forked(
+    own: Any, unchosen: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    made = stoker.DataLoader(own.Table(more=Refusing()), num_workers=1, batch_size=None)
+    assert len(list(made)) == 2
+    assert "dataset.more is a Refusing (Refused: never)" in caplog.text.replace(__name__ + ".", "")
+
+
+def test_workers_that_were_asked_to_start_fresh_are_not_forked(own: Any, unchosen: None) -> None:
+    dataset = own.Table(more=threading.Lock())
+    with pytest.raises(NotPicklable, match=r"dataset\.more is a _thread\.lock"):
+        list(stoker.DataLoader(dataset, num_workers=1, batch_size=None, worker_method="fresh"))
+
+
+def test_an_automatic_number_is_none_where_workers_can_not_start_fresh(
+    own: Any, unchosen: None
+) -> None:
+    iterator = iter(stoker.DataLoader(own.Table(more=threading.Lock()), batch_size=None))
+    iterator.feed.resize(2, next(iterator))
+    assert iterator.feed.workers == 0
+    assert len(list(iterator)) == 1
+
+
 def test_an_automatic_number_is_none_where_a_copy_would_hang(own: Any) -> None:
     dataset, fork = own.Table(), multiprocessing.get_context("fork")
     with pytest.raises(ForkUnsafe, match="polars"):
@@ -177,6 +224,23 @@ def test_an_accelerator_is_one_when_it_is_initialised(monkeypatch: pytest.Monkey
         assert "accelerator" not in told()
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     assert "accelerator" in told()
+
+
+def test_c169_workers_start_fresh_where_they_use_an_initialised_accelerator(
+    monkeypatch: pytest.MonkeyPatch, unchosen: None
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    uses = forking.safe_context(torch.multiprocessing, job(OnAccelerator(1)), needed=True)
+    assert uses.get_start_method() == "fresh"
+    assert uses.what == "the accelerator, which this process has initialised"
+    not_uses = forking.safe_context(torch.multiprocessing, job(Plain(1)), needed=True)
+    assert not_uses is torch.multiprocessing
+
+
+@pytest.mark.parametrize("danger", forking._LIBRARIES, ids=lambda danger: str(danger[0]))
+def test_what_a_danger_concerns_is_something_that_can_be_reached(danger: Any) -> None:
+    for package in danger[3]:
+        assert package == "an accelerator" or package.isidentifier()
 
 
 class OnAccelerator(Plain):

@@ -28,6 +28,7 @@ from stoker.feed.crew import Crew
 from stoker.feed.feed import Feed
 from stoker.feed.meter import Meter
 from stoker.feed.not_built import how_it_failed
+from stoker.feed.vigil import NothingMade
 from stoker.feed.window import Window
 from stoker.order.broken import Damage
 from stoker.order.epoch import EpochPlan, Task
@@ -187,7 +188,11 @@ class AdaptiveFeed:
             self._grow(feed.crew)
         if feed is None or not self._is_for_workers(feed):
             return self._load(feed)
-        batch = feed.next()
+        try:
+            batch = feed.next()
+        except NothingMade as found:
+            self._rule_out(found.why, feed.crew.staying)
+            return self._next_or_none_left()
         if feed.restarted != self._restarted:
             self._note_restarts(feed)
         return batch
@@ -316,6 +321,7 @@ class AdaptiveFeed:
         self._meter.spoil_window()
         self._mark = None
         self._due = 0.0
+        workers = self._allowed(workers)
         if workers and not self._governor.least and not self._suits(batch):
             return
         if self._feed is None:
@@ -331,6 +337,14 @@ class AdaptiveFeed:
         self._feed.crew.resize(min(workers, self._feed.crew.staying), self._message)
         if self._grow(self._feed.crew):
             self._governor.performed(self.workers)
+
+    def _allowed(self, workers: int) -> int:
+        """So many, or as many as there are where no more may be forked."""
+        there = self._feed.crew.staying if self._feed is not None else 0
+        if self._governor.least or not self._meter.no_forks or workers <= there:
+            return workers
+        self._governor.refused(self._meter.no_forks, there)
+        return there
 
     def _grow(self, crew: Crew) -> bool:
         """Starts the workers that are missing, or as many as can be in a moment.
@@ -384,12 +398,12 @@ class AdaptiveFeed:
             self._rule_out(f"workers raise {name} where the main process does not")
         return batch, damage
 
-    def _rule_out(self, why: str) -> None:
-        self._governor.refused(why)
+    def _rule_out(self, why: str, most: int = 0) -> None:
+        self._governor.refused(why, most)
         if self._feed is not None:
-            self._feed.crew.resize(0, self._message)
-        self.workers = 0
-        self._governor.performed(0)
+            self._feed.crew.resize(most, self._message)
+        self.workers = most
+        self._governor.performed(most)
         self._meter.spoil_window()
 
     def rest(self) -> None:

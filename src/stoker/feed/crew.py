@@ -21,6 +21,7 @@ from stoker.feed.pinning import Pinner
 from stoker.workers.death import Died
 from stoker.workers.hearing import hear
 from stoker.workers.messages import BeginEpoch, Made, Started, Told
+from stoker.workers.native import native_threads
 from stoker.workers.process import ProcessPool
 
 _SMOOTHING = 0.2
@@ -68,6 +69,7 @@ class Crew:
         pinner: What pins batches; None as long as there is nothing to pin.
         men: The workers by number.
         failed_start: What became of a worker that did not come up (when `patient`).
+        threads: Native threads that ran when workers were last started, by name.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class Crew:
         self.pinner: Pinner | None = None
         self.men: dict[int, Crewman] = {}
         self.failed_start: Died | None = None
+        self.threads: list[str] = []
         self._new_pinner = new_pinner
         self._meter = meter
         self.patient = patient
@@ -118,6 +121,7 @@ class Crew:
 
     def _start(self, count: int, first: BeginEpoch) -> None:
         began = time.perf_counter()
+        self.threads = native_threads()
         started = self.pool.add(count, first)
         for worker in started:
             self.men[worker] = Crewman()

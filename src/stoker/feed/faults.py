@@ -15,7 +15,7 @@ from stoker.errors import (
     TransportError,
     WaitTimeout,
 )
-from stoker.feed.plight import Plight, likely, seconds, told
+from stoker.feed.plight import FRESH, Plight, likely, may_miss_threads, seconds, told
 from stoker.order.epoch import Task
 from stoker.transport.fields import samples_at
 from stoker.transport.unbuilt import Unbuilt
@@ -57,12 +57,14 @@ def timed_out(
         why: Why nothing else was done about it, as a clause.
         others: What else could be done about it, as a clause; may be empty.
     """
-    first = plights[0] if plights else None
+    first = plights[0] if plights and not waited_for.pinning else None
     error = WaitTimeout(
         f"DataLoader timed out after {timeout_s} seconds{why and f'; {why}'}",
         doing=f"waiting for {waited_for}\n{_workers(plights)}",
-        likely=likely(None if waited_for.pinning else first),
-        change="; ".join(filter(None, ["timeout=, or fewer samples a batch", others])),
+        likely=likely(first),
+        change="; ".join(
+            filter(None, [*_fresh(first), "timeout=, or fewer samples a batch", others])
+        ),
     )
     error.batch, error.workers = waited_for.batch, tuple(plights)
     return error
@@ -79,13 +81,19 @@ def late_batch(
         usual_s: How long a batch takes, at most; None when not known yet.
         plights: What workers are at, those first that are waited for.
     """
+    first = plights[0] if plights and not waited_for.pinning else None
     usual = "none has been made yet" if usual_s is None else f"one takes up to {seconds(usual_s)}"
     return (
         f"waiting for {waited_for}, for {seconds(waited_s)} now; {usual}\n"
         f"{_workers(plights)}\n"
-        f"  likely cause: {likely(None if waited_for.pinning or not plights else plights[0])}\n"
-        f"  to change it: timeout= ends such a wait, and on_timeout= says how"
+        f"  likely cause: {likely(first)}\n"
+        f"  to change it: {''.join(each + '; ' for each in _fresh(first))}"
+        "timeout= ends such a wait, and on_timeout= says how"
     )
+
+
+def _fresh(first: Plight | None) -> list[str]:
+    return [FRESH] * may_miss_threads(first)
 
 
 def _workers(plights: Sequence[Plight]) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from stoker.errors import IteratorStopped
@@ -30,18 +30,10 @@ from stoker.feed.pinning import Pinned
 from stoker.feed.replacing import Opened, Raises, Replacing
 from stoker.feed.restarts import Restarts
 from stoker.feed.room import Room
-from stoker.feed.vigil import Scene, Vigil
+from stoker.feed.vigil import NothingMade, Scene, Vigil
 from stoker.order.epoch import EpochPlan, Task
 from stoker.workers.death import Died
-from stoker.workers.messages import (
-    BeginEpoch,
-    Made,
-    Repeated,
-    Repeating,
-    ShardEnded,
-    Started,
-    Told,
-)
+from stoker.workers.messages import BeginEpoch, Made, Repeated, Repeating, ShardEnded, Started, Told
 from stoker.workers.tolerance import LEFT_OUT
 
 
@@ -208,6 +200,7 @@ class Feed:
             StopIteration: The epoch is over.
             WorkerDied: A worker is dead and may not be replaced.
             WaitTimeout: Nothing came in time.
+            NothingMade: Workers were given up; what they held is for others, or the caller.
             TooManyErrors: More samples could not be read than may be let pass.
             Exception: What the data set, collate function or sampler raised for this batch.
         """
@@ -223,7 +216,8 @@ class Feed:
                 raise StopIteration from None  # Another thread took the last batch meanwhile.
             if os.getpid() == self._owner_pid:
                 self._meter.failed(self._waited_s)
-                self.close()
+                if not isinstance(error, NothingMade):
+                    self.close()
             raise
         answer = self._answers.pop(number)
         self._dispatcher.delivered(number)
@@ -261,7 +255,7 @@ class Feed:
 
     def _overdue(self, asked: float) -> float:
         """Has something done about a batch that does not come; returns when to look again."""
-        scene = Scene(self.crew, self._dispatcher, self._tasks, self.replace)
+        scene = Scene(self.crew, self._dispatcher, self._tasks, self.replace, self._give_up)
         # What a worker makes a second time takes its time.
         return self._vigil.overdue(max(asked, self._replacing.repeating_at), scene)
 
@@ -456,6 +450,9 @@ class Feed:
             self._answers[batch] = LEFT_OUT
         self._handle_deaths()
         return was_late
+
+    def _give_up(self, workers: Collection[int], why: str) -> bool:
+        return self._replacing.give_up(workers, why, self._answers, self._take_in)
 
     def rest(self) -> None:
         """Gives back the memory of slots that hold nothing; workers keep nothing but themselves."""

@@ -33,6 +33,7 @@ from stoker.feed.meter import Meter
 from stoker.feed.pinning import Pinner
 from stoker.feed.restarts import Restarts
 from stoker.feed.room import Room
+from stoker.feed.unproven import Unproven
 from stoker.feed.vigil import Vigil
 from stoker.host.interrupts import undisturbed
 from stoker.order.broken import Damage
@@ -339,7 +340,7 @@ class _WithWorkers(_Iterator):
                 prefetch=prefetch,
                 in_order=in_order,
                 sharded=sharded,
-                vigil=Vigil(timeout_s, on_timeout, meter),
+                vigil=Vigil(timeout_s, on_timeout, meter, Unproven(meter) if adaptive else None),
                 meter=meter,
                 room=room,
                 restarts=restarts,

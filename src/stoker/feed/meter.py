@@ -86,6 +86,7 @@ class Meter:
         given_up: Of those, how many were given up: nobody gets them.
         losses: Samples that could not be read.
         growing: What workers have told of their memory.
+        no_forks: Why no more workers are forked; empty as long as they may be.
     """
 
     def __init__(self) -> None:
@@ -103,6 +104,7 @@ class Meter:
         self.given_up = 0
         self.losses = Losses()
         self.growing = Growing()
+        self.no_forks = ""
         self.left_at = 0.0
         self._away = False
         self._opening = False

@@ -10,6 +10,7 @@ from stoker.workers.pulse import Pulse
 
 Condition = Literal["starting", "slow", "crowded", "stopped", "disk", "stuck", "unknown"]
 
+FRESH = 'worker_method="fresh", whose workers are no copies of this process'
 _AT_WORK = 0.05
 _AT_WORK_S = 0.03  # CPU time is counted in ticks of a hundredth.
 _AT_WORK_BYTES = 64 * 1024
@@ -33,6 +34,8 @@ class Plight:
         signs: What that was concluded from.
         stack: The Python stack of its threads, most recent call first; empty when it could
             not answer.
+        lost: The names of native threads that ran when it was forked; None where it was not, or
+            has made a batch since.
     """
 
     worker: int
@@ -43,6 +46,7 @@ class Plight:
     condition: Condition
     signs: str
     stack: str = ""
+    lost: tuple[str, ...] | None = None
 
     def __str__(self) -> str:
         lines = [
@@ -132,7 +136,16 @@ def likely(plight: Plight | None) -> str:
         return (
             "no worker: it is this process that does not go on, or the memory for batches is short"
         )
-    return f"{_LIKELY[plight.condition]} (worker {plight.worker})"
+    told = _LIKELY[plight.condition]
+    if plight.lost and may_miss_threads(plight):
+        shown = ", ".join(map(repr, plight.lost[:5])) + ", ..." * (len(plight.lost) > 5)
+        told = f"a library that waits for threads which a copy of the process has not ({shown})"
+    return f"{told} (worker {plight.worker})"
+
+
+def may_miss_threads(plight: Plight | None) -> bool:
+    """Whether a worker that is no copy of the process might not hang."""
+    return plight is not None and plight.condition == "stuck" and plight.lost is not None
 
 
 def seconds(value_s: float) -> str:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ from stoker.feed.obituary import Obituary
 from stoker.feed.restarts import Blame, Restarts, Verdict
 from stoker.host.shortage import Shortage, shortage
 from stoker.order.epoch import Task
-from stoker.workers.death import Died
+from stoker.workers.death import Died, has_ended
 from stoker.workers.messages import (
     BeginEpoch,
     Failed,
@@ -204,6 +204,36 @@ class Replacing:
             return
         self._warn(worker, found, len(again), "another takes its place")
         self._start(worker, found)
+
+    def give_up(
+        self,
+        workers: Collection[int],
+        why: str,
+        answers: dict[int, Any],
+        take_in: Callable[[list[tuple[int, Any]]], None],
+    ) -> bool:
+        """Kills workers, and nobody takes their place: what they held is to be made by others.
+
+        Args:
+            workers: Their numbers.
+            why: Why, as a clause.
+            answers: As `lost` takes them.
+            take_in: Takes in what they had sent before.
+
+        Returns:
+            False, and nothing is done, where a batch that a worker has died at is still to be
+            made: that is done by a worker.
+        """
+        if self.blame.suspects:
+            return False
+        for worker in workers:
+            if has_ended(self._pool.process(worker)):
+                continue  # By itself, which is another matter.
+            take_in(self._pool.kill(worker, why))
+            self._crew.men[worker].leaving = True
+            self._dispatcher.lost(worker)
+            self.lost(worker, self._pool.deaths[worker], answers)
+        return True
 
     def _begun(self, number: int, death: Died) -> int | None:
         """The batch, where a worker that held it has, or may have, begun with it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from textwrap import indent
 from typing import Any, Literal, Protocol
@@ -21,9 +21,11 @@ from stoker.feed.faults import WaitedFor, late_batch, timed_out
 from stoker.feed.meter import Meter
 from stoker.feed.patience import Patience, Stage
 from stoker.feed.plight import Plight, diagnose
+from stoker.feed.unproven import Held, NothingMade, Unproven, is_copy
 from stoker.order.epoch import Task
 from stoker.workers.pulse import Pulse, pulse
 
+__all__ = ["NothingMade", "OnTimeout", "Scene", "Vigil"]
 _log = logging.getLogger("stoker")
 
 OnTimeout = Literal["raise", "retry", "skip"]
@@ -52,12 +54,14 @@ class Scene:
         dispatcher: Who holds what.
         tasks: What is to be made, by number.
         replace: Replaces a worker.
+        give_up: Kills workers that nobody replaces; see `Unproven`.
     """
 
     crew: Crew
     dispatcher: Dispatcher
     tasks: Mapping[int, Task]
     replace: Replace
+    give_up: Callable[[Collection[int], str], bool]
 
 
 @dataclass
@@ -76,20 +80,30 @@ class Vigil:
         on_timeout: What happens then: "raise" an error; "retry": the worker is replaced and its
             batch made again, once; "skip": the batch is left out.
         meter: Takes note of it.
+        unproven: Looks after workers that have made nothing yet; or None.
 
     Attributes:
         replaces: Whether workers are replaced on a time-out.
         first_look_s: How long a wait lasts at least before `overdue` has anything to do.
     """
 
-    def __init__(self, timeout_s: float, on_timeout: OnTimeout, meter: Meter) -> None:
+    def __init__(
+        self,
+        timeout_s: float,
+        on_timeout: OnTimeout,
+        meter: Meter,
+        unproven: Unproven | None = None,
+    ) -> None:
         self._patience = Patience(timeout_s)
         self._on_timeout = on_timeout
         self._meter = meter
         self.replaces = timeout_s > 0 and on_timeout != "raise"
         self._first = _Look()
         self._tried: dict[int, int] = {}
+        self._unproven = unproven
         self.first_look_s = self._patience.first_look_s
+        if unproven is not None:
+            self.first_look_s = min(self.first_look_s, unproven.first_look_s)
 
     def begin_epoch(self) -> None:
         """Other batches from now on."""
@@ -110,8 +124,13 @@ class Vigil:
 
         Raises:
             WaitTimeout: Nothing came in time, and nothing else can be done about it.
+            NothingMade: Workers that have made nothing yet were given up.
         """
-        now = time.perf_counter()
+        now, again_at = time.perf_counter(), float("inf")
+        if self._unproven is not None:
+            again_at = self._unproven.overdue(
+                Held(scene.crew, scene.dispatcher, scene.give_up), now
+            )
         stage = self._patience.due(asked, now, _usual_s(scene.crew))
         if stage is Stage.LOOK:
             self._first = _Look(now, {pid: pulse(pid) for pid in _pids(scene).values()})
@@ -120,7 +139,7 @@ class Vigil:
         elif stage is Stage.END:
             self._end(now, scene)
             self._patience.begin_anew(time.perf_counter())
-        return self._patience.next_at()
+        return min(self._patience.next_at(), again_at)
 
     def _late(self, now: float, scene: Scene) -> str:
         waited_s, usual_s = self._patience.waited_s(now), _usual_s(scene.crew)
@@ -202,7 +221,9 @@ class Vigil:
         task = None if batch is None or scene.dispatcher.sharded else scene.tasks.get(batch)
         indices = None if task is None else task.index
         for_s = now - man.busy_since
-        return Plight(worker, pid, batch, indices, for_s, condition, signs, stack)
+        copied = not man.batches and is_copy(scene.crew.pool.process(worker))
+        lost = tuple(scene.crew.threads) if copied else None
+        return Plight(worker, pid, batch, indices, for_s, condition, signs, stack, lost)
 
 
 def _pids(scene: Scene) -> dict[int, int]:

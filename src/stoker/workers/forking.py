@@ -10,7 +10,8 @@ What is done for each
       initialised: each only where its threads, or contexts, are there, and only where the
       workers would use it, see `reach`. Then workers start fresh (see `fresh`), if the user
       has not chosen how they start and what they need can be sent. Else, if the loader chooses
-      how many there are, there are none; and if the user does, the logger "stoker" warns.
+      how many there are, there are none; and if the user does, they are forked, and the logger
+      "stoker" warns. What can't be sent is known when it is tried, see `forked_all_the_same`.
     - Python threads of the program: any may hold a lock while the process forks. Mostly it
       holds none that workers need, and fresh workers do not have what the program has done to
       its modules. So one warning names them. Threads of libraries that show or record how
@@ -34,10 +35,11 @@ from typing import Any, NamedTuple
 import torch
 import torch.multiprocessing
 
-from stoker.errors import ForkUnsafe, ProgramUnguarded
+from stoker.errors import ForkUnsafe, NotPicklable, ProgramUnguarded
 from stoker.host import rerun
 from stoker.workers.fresh import FreshContext
-from stoker.workers.reach import BYSTANDERS, Reach
+from stoker.workers.reach import ACCELERATOR, BYSTANDERS, Reach
+from stoker.workers.unpicklable import OR_FORK
 
 _log = logging.getLogger("stoker")
 _NOT_SET_AT_IMPORT = multiprocessing.get_start_method(allow_none=True) is None
@@ -61,7 +63,7 @@ def dangers() -> list[Danger]:
     found = []
     for package, in_use, what, packages in _LIBRARIES:
         if package in sys.modules and in_use():
-            found.append(Danger(what, frozenset(packages.split())))
+            found.append(Danger(what, frozenset(packages)))
     return found
 
 
@@ -94,21 +96,26 @@ def _accelerator_is_in_use() -> bool:
     )
 
 
-_LIBRARIES: list[tuple[str, Callable[[], bool], str, str]] = [
-    ("polars", lambda: _threads_called("polars-"), "polars, whose threads are running", "polars"),
-    ("jax", _jax_has_backends, "JAX, whose threads are running", "jax jaxlib flax"),
-    ("grpc", _grpc_is_in_use, "gRPC, whose threads are running", "grpc google"),
+_LIBRARIES: list[tuple[str, Callable[[], bool], str, tuple[str, ...]]] = [
+    (
+        "polars",
+        lambda: _threads_called("polars-"),
+        "polars, whose threads are running",
+        ("polars",),
+    ),
+    ("jax", _jax_has_backends, "JAX, whose threads are running", ("jax", "jaxlib", "flax")),
+    ("grpc", _grpc_is_in_use, "gRPC, whose threads are running", ("grpc", "google")),
     (
         "fsspec.asyn",
         _fsspec_has_a_thread,
         "fsspec's asynchronous file systems, whose thread is running",
-        "fsspec s3fs gcsfs adlfs",
+        ("fsspec", "s3fs", "gcsfs", "adlfs"),
     ),
     (
         "torch",
         _accelerator_is_in_use,
         "the accelerator, which this process has initialised",
-        "an accelerator",
+        (ACCELERATOR,),
     ),
 ]
 
@@ -173,16 +180,32 @@ def _unguarded(method: str) -> ProgramUnguarded:
     )
 
 
+class InsteadOfAFork(FreshContext):
+    """Workers start fresh, and nobody has asked for that.
+
+    Args:
+        context: How they would have been started: by fork.
+        what: What a copy of this process can't use, in words.
+    """
+
+    def __init__(self, context: Any, what: str) -> None:
+        super().__init__()
+        self.context = context
+        self.what = what
+
+    def tell(self) -> None:
+        """Workers were started so."""
+        tell_once(
+            logging.INFO,
+            f"workers start as new processes and not as copies: they use {self.what}",
+        )
+
+
 def _instead_of_a_fork(context: Any, what: str, *, needed: bool) -> Any:
     if not _was_chosen(context):
-        tell_once(
-            logging.INFO, f"workers start as new processes and not as copies: they use {what}"
-        )
-        return FreshContext()
-    error = ForkUnsafe(
-        f"Workers that are forked copies of this process may hang where they use {what}",
-        doing="starting workers by fork",
-        likely="the program has used it before the loader, and the data set uses it too",
+        return InsteadOfAFork(context, what)
+    error = _may_hang(
+        what,
         change='worker_method="fresh" (not done by itself: the start method was chosen), or use '
         "it in workers only",
     )
@@ -190,6 +213,36 @@ def _instead_of_a_fork(context: Any, what: str, *, needed: bool) -> Any:
         raise error
     tell_once(logging.WARNING, str(error))
     return context
+
+
+def _may_hang(what: str, why: str = "", *, change: str) -> ForkUnsafe:
+    return ForkUnsafe(
+        f"Workers that are forked copies of this process may hang where they use {what}{why}",
+        doing="starting workers by fork",
+        likely="the program has used it before the loader, and the data set uses it too",
+        change=change,
+    )
+
+
+def forked_all_the_same(context: Any, error: Exception) -> Any:
+    """How workers are started that can't start fresh; tells of it.
+
+    Args:
+        context: How they could not be started.
+        error: Why not.
+
+    Returns:
+        The context that forks them; None where this is no reason to, or another context was
+        asked for.
+    """
+    unsent = error if isinstance(error, NotPicklable) else error.__cause__
+    if not isinstance(context, InsteadOfAFork) or not isinstance(unsent, NotPicklable):
+        return None
+    told = unsent.what[:1].lower() + unsent.what[1:]
+    change = unsent.change.removesuffix(OR_FORK) + "; or use it in workers only"
+    text = _may_hang(context.what, f"; they can't start as new processes: {told}", change=change)
+    tell_once(logging.WARNING, str(text), of=context.what)
+    return context.context
 
 
 def _was_chosen(context: Any) -> bool:

@@ -43,7 +43,7 @@ from stoker.workers.building import Sealed
 from stoker.workers.death import Died, await_end, died_as, has_ended, keep_peak
 from stoker.workers.descriptors import File, files_here, positions
 from stoker.workers.etiquette import look_around
-from stoker.workers.forking import safe_context
+from stoker.workers.forking import InsteadOfAFork, forked_all_the_same, safe_context
 from stoker.workers.fresh import LOST, FreshContext
 from stoker.workers.handles import look_for_handles
 from stoker.workers.job import Job, run
@@ -117,6 +117,7 @@ class ProcessPool:
         self._quiet = quiet
         self._job = job
         self._files: list[File] = []
+        self._forks_all_the_same = False
         self._context = FreshContext() if isinstance(context, FreshContext) else context
         self.processes: list[Any] = []
         self._connections: list[Connection] = []
@@ -160,7 +161,20 @@ class ProcessPool:
 
     def start(self, numbers: Sequence[int], first: BeginEpoch) -> None:
         """As `add`, with numbers that are free; some may have been started when it raises."""
-        self._context = safe_context(self._context, self._job, needed=not self._quiet)
+        if not self._forks_all_the_same:
+            self._context = safe_context(self._context, self._job, needed=not self._quiet)
+        try:
+            self._start_all(numbers, first)
+        except Exception as error:
+            forked = None if self._quiet else forked_all_the_same(self._context, error)
+            if forked is None:
+                raise
+            self._context, self._forks_all_the_same = forked, True
+            self._start_all([each for each in numbers if each not in self._members], first)
+        if isinstance(self._context, InsteadOfAFork):
+            self._context.tell()
+
+    def _start_all(self, numbers: Sequence[int], first: BeginEpoch) -> None:
         if isinstance(self._context, FreshContext) and not self._contexts:
             self._contexts.append(self._context)
         told = len(self._members) + len(numbers)

@@ -19,7 +19,7 @@ from stoker.host.arriving import classes
 
 _OBJECTS, _ITEMS, _MODULES = 400, 16, 64
 MAIN = ("__main__", "__mp_main__")
-_ACCELERATOR = "an accelerator"
+ACCELERATOR = "an accelerator"
 _ON_CPU = ("cpu", "meta")
 # What shows, records or debugs: no worker uses it.
 BYSTANDERS = frozenset(
@@ -58,7 +58,7 @@ class Reach:
         for thing in _held(things):
             modules.update(_places(thing))
             if _is_on_accelerator(thing) or any(map(_names_accelerator, _codes(thing))):
-                found.add(_ACCELERATOR)
+                found.add(ACCELERATOR)
         imported, own = _imported(modules)
         found.update(name.partition(".")[0] for name in imported)
         return cls(frozenset(found), frozenset(own - set(MAIN)))

@@ -24,6 +24,7 @@ _LIKELY = (
     "an open file or connection, a lock, a generator, or a function or class defined inside "
     "a function, which cannot leave the process it was made in"
 )
+OR_FORK = "; or multiprocessing_context='fork'"
 
 
 def can_fork() -> bool:
@@ -172,8 +173,7 @@ def _unsendable(
         f"A worker can't be sent {name}: {told}",
         doing="starting it, before there was a process",
         likely=f"{known.name}: {known.why}" if known else _LIKELY,
-        change=change.replace("{path}", found.path)
-        + "; or multiprocessing_context='fork'" * can_fork(),
+        change=change.replace("{path}", found.path) + OR_FORK * can_fork(),
     )
 
 
