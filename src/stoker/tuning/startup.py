@@ -28,6 +28,7 @@ class Starts:
         persistent: Whether workers stay from epoch to epoch.
         method: How worker processes come up: "fork", "spawn", "forkserver"; "" when not known.
         first_s: Of `start_s`, what the first batch takes with workers that are up.
+        where: Where its loaders are made, in words.
     """
 
     num_workers: int
@@ -38,6 +39,7 @@ class Starts:
     persistent: bool = False
     method: str = ""
     first_s: float = 0.0
+    where: str = "at this line"
 
     @property
     def starting_s(self) -> float:
@@ -72,6 +74,23 @@ def remarks(starts: Starts, rates: Sequence[CountSummary] = ()) -> tuple[str, ..
     return (*told, *_fewer(starts, rates))
 
 
+def while_running(starts: Starts) -> str:
+    """What a running loader says of epochs that begin with a long start.
+
+    Args:
+        starts: How its epochs begin.
+    """
+    told = remarks(starts) or (
+        f"{_cost(starts)} an epoch went into starting {workers(starts.num_workers)}"
+        f"{_fresh(starts)}",
+    )
+    fresh = 'worker_method="fresh" (and no multiprocessing_context) has one for all workers'
+    less = [fresh] if starts.method in _FRESH else []
+    if starts.num_workers > 1:
+        less.append("fewer workers take less")
+    return "; ".join((*told, *less))
+
+
 def arguments_for(starts: Starts) -> tuple[tuple[str, str], ...]:
     """Arguments that save the start of workers, for `Advice.arguments`.
 
@@ -87,7 +106,7 @@ def _anew(starts: Starts) -> Iterator[str]:
     if not (starts.made_anew and starts.matters):
         return
     yield (
-        f"a new loader is made at this line every epoch ({count_of(starts.made, 'loader')}, "
+        f"a new loader is made {starts.where} every epoch ({count_of(starts.made, 'loader')}, "
         f"{count_of(starts.epochs, 'epoch')}): {_cost(starts)} an epoch went into starting "
         f"{workers(starts.num_workers)}{_fresh(starts)}; make it once before the loop, with "
         f"persistent_workers=True"
