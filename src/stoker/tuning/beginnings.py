@@ -11,10 +11,8 @@ from collections import deque
 from typing import NamedTuple
 
 from stoker.feed.meter import Meter, Totals
-from stoker.tuning.startup import Starts, while_running
+from stoker.tuning.startup import Starts, is_large, while_running
 
-SHARE = 0.2  # of the time: a start that takes less is not worth a word
-LEAST_S = 0.5  # in all, likewise
 _MOST_KEPT = 256  # loaders of a name
 _MOST_NAMES = 32
 
@@ -57,7 +55,7 @@ def remarks(name: str, meter: Meter) -> tuple[str, ...]:
     own_s = sum(totals.start_s for totals in row)
     starting_s = own_s + sum(totals.coming_up_s for totals in row)
     seconds = own_s + sum(totals.seconds + totals.opening_s for totals in row)
-    if epochs < 2 or starting_s < LEAST_S or starting_s < SHARE * seconds:
+    if not is_large(starting_s, seconds, epochs):
         return ()
     starts = Starts(
         num_workers=meter.peak_workers,

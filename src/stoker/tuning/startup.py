@@ -12,6 +12,10 @@ WORTH = 0.02
 """Of an epoch: a start that takes less is not worth a word, nor an argument."""
 CLEARLY = 1.05
 """Rates that differ by less are told as the same."""
+LARGE = 0.2
+"""Of all epochs: a running loader says nothing of a start that takes less."""
+LEAST_S = 0.5
+"""In all, likewise."""
 _FRESH = {"spawn", "forkserver"}
 
 
@@ -72,6 +76,17 @@ def remarks(starts: Starts, rates: Sequence[CountSummary] = ()) -> tuple[str, ..
     """
     told = (*_anew(starts), *_each_epoch(starts))
     return (*told, *_fewer(starts, rates))
+
+
+def is_large(starting_s: float, seconds: float, epochs: int) -> bool:
+    """Whether starting workers takes so much of several epochs that it is worth a word at once.
+
+    Args:
+        starting_s: What it took, in seconds.
+        seconds: What the epochs took, with that.
+        epochs: How many they are.
+    """
+    return epochs > 1 and starting_s >= max(LEAST_S, LARGE * seconds)
 
 
 def while_running(starts: Starts) -> str:
