@@ -160,7 +160,9 @@ class Crew:
 
     def told(self, worker: int, message: Told) -> None:
         """A worker has told something in between."""
-        if message.kind != "memory":
+        if message.kind == "torch":
+            self._meter.needs_torch = True
+        elif message.kind != "memory":
             hear(message)
         elif worker in self.men:
             self._meter.growing.take(worker, message.what["look"], self.men)

@@ -90,6 +90,7 @@ class Meter:
         given_up: Of those, how many were given up: nobody gets them.
         losses: Samples that could not be read.
         growing: What workers have told of their memory.
+        needs_torch: Whether a worker that has begun without torch was seen to need it, or would.
         method: How the last workers were started, as multiprocessing names it; empty: none were.
     """
 
@@ -109,6 +110,7 @@ class Meter:
         self.losses = Losses()
         self.growing = Growing()
         self.method = ""
+        self.needs_torch = False
         self.left_at = 0.0
         self._away = False
         self._opening = False
