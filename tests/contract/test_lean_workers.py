@@ -190,7 +190,11 @@ def test_workers_of_a_data_set_of_arrays_have_torch_from_their_template() -> Non
 
 def test_what_a_worker_was_seen_to_need_the_next_have_from_their_template() -> None:
     loader = fresh_loader(named(UNSEEN, "Unseen")())
-    first, second = list(loader), list(loader)
+    first = list(loader)
+    memory = loader.statistics().worker_memory
+    assert memory.grown_bytes < memory.start_bytes / 2  # What was imported is no growth.
+    assert memory.growth_likely == ""
+    second = list(loader)
     assert not first[0]["torch"][0]
     assert all(bool(batch["torch"].all()) for batch in second)
 
