@@ -130,3 +130,76 @@ def test_errors_are_those_of_torch() -> None:
     here, there = both(defined(ODD, object)(), batch_size=2)
     assert here == there
     assert [type(each) for each in here] == [tuple, tuple, tuple, tuple]
+
+
+ARRAYS = """
+import numpy as np
+
+class Arrays(Base):
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, index):
+        return numbers(index)
+
+def numbers(index):
+    import sys
+
+    return {"x": np.full(3, index), "torch": np.array("torch" in sys.modules)}
+"""
+UNSEEN = """
+class Unseen(Base):
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, index):
+        import sys
+
+        torch = "torch" in sys.modules
+        import numpy
+
+        return {"x": numpy.full(3, index), "torch": torch}
+"""
+RECORDS = """
+class Records(Base):
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, index):
+        import sys
+
+        return {"x": self.records[index], "told": "torch" if "torch" in sys.modules else ""}
+"""
+
+
+def named(source: str, name: str) -> Any:
+    names = {"__name__": "a_notebook", "Base": Dataset}
+    exec(source, names)
+    return names[name]
+
+
+def fresh_loader(dataset: Any) -> Any:
+    return stoker.DataLoader(dataset, num_workers=2, worker_method="fresh", batch_size=4)
+
+
+def test_workers_of_a_data_set_of_arrays_have_torch_from_their_template() -> None:
+    batches = list(fresh_loader(named(ARRAYS, "Arrays")()))
+    assert all(bool(batch["torch"].all()) for batch in batches)
+    assert torch.cat([batch["x"][:, 0] for batch in batches]).tolist() == list(range(16))
+
+
+def test_what_a_worker_was_seen_to_need_the_next_have_from_their_template() -> None:
+    loader = fresh_loader(named(UNSEEN, "Unseen")())
+    first = list(loader)
+    memory = loader.statistics().worker_memory
+    assert memory.grown_bytes < memory.start_bytes / 2  # What was imported is no growth.
+    assert memory.growth_likely == ""
+    second = list(loader)
+    assert not first[0]["torch"][0]
+    assert all(bool(batch["torch"].all()) for batch in second)
+
+
+def test_packed_records_do_not_bring_torch() -> None:
+    dataset = named(RECORDS, "Records")()
+    dataset.records = stoker.packed([{"n": n} for n in range(16)])
+    assert all(batch["told"] == [""] * 4 for batch in fresh_loader(dataset))

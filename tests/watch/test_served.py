@@ -104,3 +104,16 @@ def test_the_folder_is_read_whatever_is_in_it(tmp_path) -> None:  # type: ignore
         (tmp_path / f"failed-{pid}.txt").write_text("ImportError: no\n\nTraceback")
     assert served_in(str(tmp_path)) == (LINE,)
     assert failures_in(str(tmp_path)) == ("ImportError: no",)
+
+
+def test_starting_workers_is_told_where_it_takes_much_of_several_epochs() -> None:
+    started = replace(LINE, lost_s=8.0, start_s=8.2, coming_up_s=8.0, starts=2)
+    told = "4.1 s of 5.1 s an epoch went into starting workers"
+    assert f"{told} (persistent_workers=True would save that)" in summary(outcome(started))[1]
+    anew = summary(outcome(replace(started, made=2)))[1]
+    assert "one loader for all epochs, with persistent_workers=True" in anew
+    kept = summary(outcome(replace(started, starts=1)))[1]
+    assert told in kept
+    assert "persistent" not in kept
+    small = replace(LINE, lost_s=8.0, start_s=1.0, coming_up_s=0.9, starts=2)
+    assert "starting workers" not in summary(outcome(small))[1]

@@ -34,6 +34,7 @@ from stoker.order.broken import Damage
 from stoker.order.epoch import EpochPlan, Task
 from stoker.transport.arena import check_size
 from stoker.transport.layout import Packing, size_bytes
+from stoker.workers.lean import may_be_lean
 from stoker.workers.making import MapMaker
 from stoker.workers.messages import BeginEpoch
 from stoker.workers.tolerance import LEFT_OUT
@@ -387,6 +388,7 @@ class AdaptiveFeed:
             self._governor.refused(f"the data set makes tensors on {places}, not on the CPU")
             return False
         self._meter.batch_bytes = max(self._meter.batch_bytes, packing.size_bytes)
+        self._meter.needs_torch |= not may_be_lean(batch)
         self._suits_workers = True
         return True
 

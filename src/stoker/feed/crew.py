@@ -120,7 +120,7 @@ class Crew:
         self.dismiss()
 
     def _start(self, count: int, first: BeginEpoch) -> None:
-        began = time.perf_counter()
+        began, anew = time.perf_counter(), not self.men
         self.threads = native_threads()
         started = self.pool.add(count, first)
         for worker in started:
@@ -132,7 +132,8 @@ class Crew:
         if self.pinner is None and self._new_pinner is not None:
             self.pinner = self._new_pinner(self.pool)
             self.pool.watch(self.pinner.connection)
-        self._meter.totals.start_s += time.perf_counter() - began
+        self._meter.method = self.pool.start_method
+        self._meter.started(time.perf_counter() - began, anew=anew)
 
     def dismiss(self) -> None:
         """Lets workers end that were told to leave and have nothing left to do.
@@ -163,7 +164,9 @@ class Crew:
 
     def told(self, worker: int, message: Told) -> None:
         """A worker has told something in between."""
-        if message.kind != "memory":
+        if message.kind == "torch":
+            self._meter.needs_torch = True
+        elif message.kind != "memory":
             hear(message)
         elif worker in self.men:
             self._meter.growing.take(worker, message.what["look"], self.men)
@@ -196,7 +199,7 @@ class Crew:
         began = time.perf_counter()
         self.pool.start([worker], first)
         self.men[worker] = Crewman(waits=not at_once)
-        self._meter.totals.start_s += time.perf_counter() - began
+        self._meter.started(time.perf_counter() - began, anew=False)
 
     def forget(self, worker: int, death: Died) -> None:
         """A worker that nobody was waiting for has died while it was starting."""
@@ -218,6 +221,17 @@ class Crew:
     def starting(self) -> bool:
         """Whether any worker has not come up yet."""
         return any(man.starting for man in self.men.values())
+
+    @property
+    def is_still_to_come_up(self) -> bool:
+        """Whether the worker that holds the awaited batch has not come up, or none has."""
+        starting = [worker for worker, man in self.men.items() if man.starting]
+        if not starting or self._dispatcher is None:
+            return False
+        if len(starting) == len(self.men):
+            return True
+        awaited = self._dispatcher
+        return awaited.in_order and any(awaited.head in awaited.running(each) for each in starting)
 
     @property
     def unsettled(self) -> bool:

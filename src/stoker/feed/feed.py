@@ -244,13 +244,12 @@ class Feed:
                 if not events:
                     look_at = self._overdue(entered)
                 continue
-            out_of_turn = bool(self._answers)
+            out_of_turn, coming_up = bool(self._answers), self.crew.is_still_to_come_up
             time.sleep(nap_s(self._held()))
             self._handle(self._pool.wait(look_at - began))
             slept_s = time.perf_counter() - began
             self._waited_s += slept_s
-            if out_of_turn:
-                self._meter.totals.order_s += slept_s
+            self._meter.slept(slept_s, out_of_turn=out_of_turn, coming_up=coming_up)
         return number
 
     def _overdue(self, asked: float) -> float:

@@ -25,6 +25,8 @@ class History:
     def add(self, look: Look) -> None:
         """Another look."""
         self.peak_bytes = max(self.peak_bytes, look.private_bytes)
+        if look.imported:  # It begins now.
+            self.looks.clear()
         self.looks.append(look)
         if len(self.looks) > _MOST_LOOKS:  # What is left is still spread over all its time.
             del self.looks[1:-1:2]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any
 
@@ -333,7 +333,8 @@ class _WithWorkers(_Iterator):
         made_of = functools.partial(likeness, job.dataset, job.collate_fn, job.worker_init_fn)
 
         def new_feed() -> Feed:
-            pool = ProcessPool(job, context, _KEPT_SLOTS, quiet=adaptive)
+            known = replace(job, needs_torch=meter.needs_torch)
+            pool = ProcessPool(known, context, _KEPT_SLOTS, quiet=adaptive)
             new_pinner = functools.partial(Pinner, device=device) if pinned else None
             return Feed(
                 Crew(pool, new_pinner, meter, patient=adaptive),

@@ -31,7 +31,9 @@ class Totals:
             step nor of anything else.
         loading_s: Making batches in the main process.
         opening_s: Of `waited_s`, what was for the first batch of an epoch, which no window counts.
-        start_s: Starting workers.
+        start_s: Starting workers, the main process's own part.
+        coming_up_s: Of `waited_s`, while a worker that could make the batch had not come up.
+        starts: How often workers were started where there were none.
         loaded: Batches made in the main process.
         clocked_s: Of `loading_s`, what belongs to batches whose CPU time was taken.
         clocked_cpu_s: Their CPU time.
@@ -46,6 +48,8 @@ class Totals:
     order_s: float = 0.0
     opening_s: float = 0.0
     start_s: float = 0.0
+    coming_up_s: float = 0.0
+    starts: int = 0
     loading_s: float = 0.0
     loaded: int = 0
     clocked_s: float = 0.0
@@ -87,6 +91,8 @@ class Meter:
         losses: Samples that could not be read.
         growing: What workers have told of their memory.
         no_forks: Why no more workers are forked; empty as long as they may be.
+        needs_torch: Whether a worker that has begun without torch was seen to need it, or would.
+        method: How the last workers were started, as multiprocessing names it; empty: none were.
     """
 
     def __init__(self) -> None:
@@ -105,6 +111,8 @@ class Meter:
         self.losses = Losses()
         self.growing = Growing()
         self.no_forks = ""
+        self.method = ""
+        self.needs_torch = False
         self.left_at = 0.0
         self._away = False
         self._opening = False
@@ -161,6 +169,18 @@ class Meter:
     def ended(self) -> None:
         """The epoch is over; see `Losses.end_epoch`, and what it raises."""
         self.losses.end_epoch(self.totals.batches)
+
+    def started(self, seconds: float, *, anew: bool) -> None:
+        """The main process has started workers; `anew`: there were none."""
+        self.totals.start_s += seconds
+        self.totals.starts += anew
+
+    def slept(self, seconds: float, *, out_of_turn: bool, coming_up: bool) -> None:
+        """Of a wait: while a later batch was ready, or while workers were coming up."""
+        if out_of_turn:
+            self.totals.order_s += seconds
+        if coming_up:
+            self.totals.coming_up_s += seconds
 
     def failed(self, waited_s: float) -> None:
         """A batch that was waited for did not come: an error did."""

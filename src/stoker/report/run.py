@@ -8,7 +8,8 @@ from dataclasses import asdict
 from pathlib import PurePath
 from typing import Any
 
-from stoker.tuning.wording import count_of, number, percent, workers
+from stoker.tuning.startup import is_large
+from stoker.tuning.wording import count_of, duration, number, percent, workers
 from stoker.watch.served import Outcome, Served
 
 SCHEMA = 1
@@ -78,6 +79,20 @@ def _pace(line: Served) -> list[str]:
     return [
         f"{number(line.rate_per_s)} batches/s{each}",
         f"waited {percent(line.waiting)} of the whole time{_with_search(line)}",
+        *_starting(line),
+    ]
+
+
+def _starting(line: Served) -> list[str]:
+    """Where much of the epochs went into it, as a running loader tells it too."""
+    epochs_s = line.seconds + line.start_s - line.coming_up_s
+    if not is_large(line.start_s, epochs_s, line.epochs):
+        return []
+    one = "one loader for all epochs, with " if line.made > 1 else ""
+    saves = f" ({one}persistent_workers=True would save that)" if line.starts >= line.epochs else ""
+    return [
+        f"{duration(line.start_s / line.epochs)} of {duration(epochs_s / line.epochs)} an epoch "
+        f"went into starting workers{saves}"
     ]
 
 

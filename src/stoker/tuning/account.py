@@ -26,6 +26,7 @@ from stoker.host.memory import memory_facts
 from stoker.host.ranks import CpuShare, cpu_share
 from stoker.order.epoch import EpochPlan
 from stoker.transport.board import publish, withdraw
+from stoker.tuning.beginnings import began, remarks
 from stoker.tuning.decision import Decision
 from stoker.tuning.governor import Least, LoaderGovernor
 from stoker.tuning.known import Known
@@ -123,6 +124,7 @@ class Account:
         self._identity = identity
         self.meter.losses.length = identity.length
         self.automatic = automatic
+        began(identity.name, self.meter.totals)
         self._thread = threading.get_ident()
         self._began_at = time.perf_counter()
         _ACCOUNTS[self._key] = weakref.ref(self)
@@ -267,7 +269,7 @@ class Account:
             live_loaders=len(live),
             all_workers=sum(account._worker_count() for account in live),
             decisions=self.decisions,
-            findings=self._findings(),
+            findings=[*remarks(self._identity.name, self.meter), *self._findings()],
             replaced=self.restarts.total,
             worker_memory=self._memory.now(),
         )

@@ -98,7 +98,9 @@ def worker_memory(
     known = [trend.growing for trend in trends if trend.growing is not None]
     left = [_left(history, batches_left, len(histories)) for history in histories]
     per_batch = [trend.per_batch_bytes for trend in trends if trend.growing]
-    likely, change = _blame(histories) if grown >= _NOISE_BYTES else ("", "")
+    most = max(history.grown_bytes for history in histories)
+    notable = most >= _NOISE_BYTES or grown >= LEAST_BYTES
+    likely, change = _blame(histories) if notable else ("", "")
     return WorkerMemory(
         workers=len(histories),
         private_bytes=sum(look.private_bytes for look in lasts),

@@ -12,6 +12,10 @@ WORTH = 0.02
 """Of an epoch: a start that takes less is not worth a word, nor an argument."""
 CLEARLY = 1.05
 """Rates that differ by less are told as the same."""
+LARGE = 0.2
+"""Of all epochs: a running loader says nothing of a start that takes less."""
+LEAST_S = 0.5
+"""In all, likewise."""
 _FRESH = {"spawn", "forkserver"}
 
 
@@ -28,6 +32,7 @@ class Starts:
         persistent: Whether workers stay from epoch to epoch.
         method: How worker processes come up: "fork", "spawn", "forkserver"; "" when not known.
         first_s: Of `start_s`, what the first batch takes with workers that are up.
+        where: Where its loaders are made, in words.
     """
 
     num_workers: int
@@ -38,6 +43,7 @@ class Starts:
     persistent: bool = False
     method: str = ""
     first_s: float = 0.0
+    where: str = "at this line"
 
     @property
     def starting_s(self) -> float:
@@ -72,6 +78,34 @@ def remarks(starts: Starts, rates: Sequence[CountSummary] = ()) -> tuple[str, ..
     return (*told, *_fewer(starts, rates))
 
 
+def is_large(starting_s: float, seconds: float, epochs: int) -> bool:
+    """Whether starting workers takes so much of several epochs that it is worth a word at once.
+
+    Args:
+        starting_s: What it took, in seconds.
+        seconds: What the epochs took, with that.
+        epochs: How many they are.
+    """
+    return epochs > 1 and starting_s >= max(LEAST_S, LARGE * seconds)
+
+
+def while_running(starts: Starts) -> str:
+    """What a running loader says of epochs that begin with a long start.
+
+    Args:
+        starts: How its epochs begin.
+    """
+    told = remarks(starts) or (
+        f"{_cost(starts)} an epoch went into starting {workers(starts.num_workers)}"
+        f"{_fresh(starts)}",
+    )
+    fresh = 'worker_method="fresh" (and no multiprocessing_context) has one for all workers'
+    less = [fresh] if starts.method in _FRESH else []
+    if starts.num_workers > 1:
+        less.append("fewer workers take less")
+    return "; ".join((*told, *less))
+
+
 def arguments_for(starts: Starts) -> tuple[tuple[str, str], ...]:
     """Arguments that save the start of workers, for `Advice.arguments`.
 
@@ -87,7 +121,7 @@ def _anew(starts: Starts) -> Iterator[str]:
     if not (starts.made_anew and starts.matters):
         return
     yield (
-        f"a new loader is made at this line every epoch ({count_of(starts.made, 'loader')}, "
+        f"a new loader is made {starts.where} every epoch ({count_of(starts.made, 'loader')}, "
         f"{count_of(starts.epochs, 'epoch')}): {_cost(starts)} an epoch went into starting "
         f"{workers(starts.num_workers)}{_fresh(starts)}; make it once before the loop, with "
         f"persistent_workers=True"

@@ -57,7 +57,11 @@ class Statistics:
         handling_s: The main process's own work in ``next``: opening batches, sending tasks.
         loading_s: Making batches in the main process.
         order_s: Of `waited_s`, how long a later batch was ready and had to wait its turn.
-        start_s: Starting workers, until each was ready for its first batch, added up.
+        start_s: Starting workers: the main process's own part, and `coming_up_s`.
+        coming_up_s: Of `waited_s`, while the worker whose batch was awaited, or every worker, had
+            not come up yet.
+        starts: How often workers were started where there were none, as in each epoch without
+            ``persistent_workers``.
         made: Batches made, handed out or not.
         service_s: Mean time of making a batch; None before the first.
         cpu_s: Mean CPU seconds of making a batch; None before the first, and where that was
@@ -106,6 +110,8 @@ class Statistics:
     loading_s: float = 0.0
     order_s: float = 0.0
     start_s: float = 0.0
+    coming_up_s: float = 0.0
+    starts: int = 0
     made: int = 0
     service_s: float | None = None
     cpu_s: float | None = None
@@ -217,8 +223,15 @@ def _time(told: Statistics) -> Rows:
         part("  away in the training step", told.away_s),
         ("of waiting, a later batch was ready", duration(told.order_s)),
         ("waits", _histogram(told.waits)),
-        ("starting workers", duration(told.start_s)),
+        ("starting workers", _starting(told)),
     ]
+
+
+def _starting(told: Statistics) -> str:
+    if told.starts < 2:
+        return duration(told.start_s)
+    each = duration(told.start_s / told.starts)
+    return f"{duration(told.start_s)} ({told.starts:,} times, {each} each until one was ready)"
 
 
 def _histogram(waits: tuple[tuple[float, int], ...]) -> str:

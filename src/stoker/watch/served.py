@@ -22,6 +22,9 @@ class Served:
         batches: Batches handed out.
         seconds: Time inside epochs, added up over processes.
         lost_s: Of that, how long the program waited for a batch, or made it itself.
+        start_s: Starting workers: the program's own part, and waiting until one was ready.
+        coming_up_s: Of that and of `lost_s`, the waiting.
+        starts: How often workers were started where there were none.
         workers: The fewest and the most workers that a loader ended with.
         automatic: Whether that number was chosen and not the program's.
         reason: Why that many, in one sentence.
@@ -36,6 +39,9 @@ class Served:
     batches: int = 0
     seconds: float = 0.0
     lost_s: float = 0.0
+    start_s: float = 0.0
+    coming_up_s: float = 0.0
+    starts: int = 0
     workers: tuple[int, int] = (0, 0)
     automatic: bool = False
     reason: str = ""
@@ -125,6 +131,9 @@ def together(one: Served, other: Served) -> Served:
         batches=one.batches + other.batches,
         seconds=one.seconds + other.seconds,
         lost_s=one.lost_s + other.lost_s,
+        start_s=one.start_s + other.start_s,
+        coming_up_s=one.coming_up_s + other.coming_up_s,
+        starts=one.starts + other.starts,
         workers=(min(one.workers[0], other.workers[0]), max(one.workers[1], other.workers[1])),
         processes=one.processes + other.processes,
     )

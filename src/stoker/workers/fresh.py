@@ -31,6 +31,7 @@ from multiprocessing.connection import wait
 from typing import Any
 
 from stoker.workers import by_value
+from stoker.workers.arrays import with_what_it_needs
 from stoker.workers.death import await_end, has_ended
 from stoker.workers.lean import lightened
 from stoker.workers.sending import Sent, pack
@@ -83,7 +84,7 @@ class FreshContext(multiprocessing.context.SpawnContext):
         if self._sent is None:
             from stoker.workers.reach import Reach  # Loads torch, which a worker may not need.
 
-            self._sent = pack(lightened(job))
+            self._sent = pack(with_what_it_needs(lightened(job)))
             self._modules = Reach.of(job.dataset, job.collate_fn, job.worker_init_fn).own
         differing = {name: getattr(job, name) for name in _DIFFERING}
         request = Request(worker, first, differing, box.is_there)

@@ -4,7 +4,8 @@ Its own, since that is allowed on every system, and takes time from no training 
 it costs a batch one reading of the clock. A look goes through all its pages only where it can have
 got more of them, and the time to the next is a hundred times as long as that took, at first, and
 a thousand times in the end. A forked worker begins with what it has when it is ready for its first
-batch, one that was started afresh with what it has after it: imports are no growth.
+batch, one that was started afresh with what it has after it. Imports are no growth: who has
+imported much since the look before begins anew.
 
 The looks::
 
@@ -14,6 +15,7 @@ The looks::
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -28,6 +30,7 @@ _NO_NEWS_BYTES, _MUCH_BYTES = 4 << 20, 64 << 20
 _LEAST_BYTES = 1 << 20
 _LEAST_ENTRIES = 16
 _TOLD_SUSPECTS = 3
+_MANY_MODULES = 16
 
 
 class GrowthWatch:
@@ -51,6 +54,7 @@ class GrowthWatch:
         self._first: Census | None = None
         # A copy has nothing for itself that it was not given page by page.
         self._taken = taken_bytes() if forked else None
+        self._modules = len(sys.modules)
         self._private = self._private_first = self._taken[0] if self._taken else 0
 
     def made(self) -> None:
@@ -83,7 +87,10 @@ class GrowthWatch:
         memory = process_memory(os.getpid())
         if memory is not None:
             self._taken, self._private = taken, memory.private_bytes.value
-            self._say(memory.private_bytes.source)
+            imported = self._has_imported()
+            if imported:
+                self._private_first = self._private
+            self._say(memory.private_bytes.source, imported=imported)
 
     def _has_taken(self, taken: tuple[int, int] | None, least_bytes: int) -> bool:
         """Whether there may be so much more private memory than at the last look at all pages."""
@@ -92,7 +99,12 @@ class GrowthWatch:
         pairs = zip(taken, self._taken, strict=True)
         return max(now - before for now, before in pairs) >= least_bytes
 
-    def _say(self, source: str, batches: int | None = None) -> None:
+    def _has_imported(self) -> bool:
+        """Whether there are many more modules than when all pages were last gone through."""
+        before, self._modules = self._modules, len(sys.modules)
+        return self._modules - before >= _MANY_MODULES
+
+    def _say(self, source: str, batches: int | None = None, *, imported: bool = False) -> None:
         self._private_first = self._private_first or self._private
         look = Look(
             os.getpid(),
@@ -102,6 +114,7 @@ class GrowthWatch:
             open_files(),
             self._forked,
             self._suspects(),
+            imported,
         )
         self._tell({"look": look})
 

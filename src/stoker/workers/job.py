@@ -93,6 +93,8 @@ class Job:
         draws: What is known about whether samples draw.
         wanted: Which log records and warnings the main process wants; None where workers know.
         on_error: What is to become of samples that can't be read; None: their error is raised.
+        needs_torch: Whether workers are known, or likely, to need torch that the job refers to
+            nowhere: a template imports it once for all of them.
     """
 
     dataset: Any
@@ -109,6 +111,7 @@ class Job:
     batch_limit_bytes: int | None = None
     wanted: Wanted | None = None
     on_error: OnError | None = None
+    needs_torch: bool = False
 
 
 def run(
@@ -169,6 +172,7 @@ class _Worker:
         self._dataset = job.dataset
         self._maker: MapMaker | IterableMaker | None = None
         self._init_failure: Raised | None = None
+        self._is_up = False
         self._digest = RunningDigest() if job.iterable else None
         self._starved_before_s = cpu_wait_s()
         if job.wanted is not None:
@@ -182,6 +186,7 @@ class _Worker:
         )
         self._began_as = likeness(self._dataset) if job.iterable else None
         self._speaker.answer(dumps(Started(_affinity())))
+        self._is_up = True
 
     def _settle(self) -> None:
         """Does what torch does in a new worker, in the same order.
@@ -209,6 +214,9 @@ class _Worker:
             num_workers=self._job.num_workers,
             dataset=self._dataset,
         )
+
+        if self._is_up:
+            self._speaker.tell("torch", {})
 
     def _numpy_came(self) -> None:
         settle_numpy(worker=self._number, base_seed=self._job.base_seed)

@@ -66,6 +66,20 @@ def resolved(collate: Any) -> Any:
     return collate.torchs if isinstance(collate, Lean) and is_here("torch") else collate
 
 
+def may_be_lean(batch: Any) -> bool:
+    """Whether a batch that torch has collated may be of samples that are collated without it.
+
+    For the main process. Of what is not a tensor nothing is said.
+    """
+    import torch
+
+    if isinstance(batch, torch.Tensor):
+        return batch.dim() == 1 and batch.dtype in (torch.int64, torch.float64, torch.bool)
+    if isinstance(batch, dict):
+        return all(map(may_be_lean, batch.values()))
+    return not isinstance(batch, (list, tuple)) or all(map(may_be_lean, batch))
+
+
 def _is_unchanged(collate: Any) -> bool:
     """Whether the program has left torch's functions as they were, and tensors on the CPU."""
     import torch

@@ -38,6 +38,7 @@ class Look(NamedTuple):
         open_files: Descriptors that it had open; None where the system does not tell.
         forked: Whether it began as a copy of the main process.
         suspects: What may be why it has grown, the likeliest first.
+        imported: Whether it has imported much since the look before: what it has got is no growth.
     """
 
     pid: int
@@ -47,3 +48,4 @@ class Look(NamedTuple):
     open_files: int | None = None
     forked: bool = False
     suspects: tuple[Suspect, ...] = ()
+    imported: bool = False

@@ -160,8 +160,8 @@ class Told(NamedTuple):
 
     Attributes:
         worker: Its number.
-        kind: "log", "warning" or "memory".
-        what: The record or warning, in plain values; or a `Look`, as "look".
+        kind: "log", "warning" or "memory"; or "torch", which was imported in a batch.
+        what: The record or warning, in plain values; or a `Look`, as "look"; or nothing.
     """
 
     worker: int

@@ -257,6 +257,12 @@ class ProcessPool:
         return [number for number, member in self._members.items() if not member.leaving]
 
     @property
+    def start_method(self) -> str:
+        """How workers are started: multiprocessing's name, or "fresh"."""
+        method: str = self._context.get_start_method()
+        return method
+
+    @property
     def slot_bytes(self) -> int:
         """Memory of all slots."""
         return sum(member.slots.size_bytes for member in self._members.values())

@@ -10,7 +10,7 @@ import functools
 import sys
 import sysconfig
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -55,7 +55,7 @@ class Reach:
         """What these reach."""
         found: set[str] = set()
         modules: set[str] = set()
-        for thing in _held(things):
+        for thing in held(things):
             modules.update(_places(thing))
             if _is_on_accelerator(thing) or any(map(_names_accelerator, _codes(thing))):
                 found.add(ACCELERATOR)
@@ -74,8 +74,21 @@ def is_installed(module: ModuleType) -> bool:
     return file.startswith(_INSTALLED) or "site-packages" in file or "dist-packages" in file
 
 
-def _held(things: Iterable[Any]) -> Iterator[Any]:
-    """The objects that are held by these, directly or not: the nearest first."""
+def is_own(name: Any) -> bool:
+    """Whether a module is the user's; one that nobody can import, as a notebook's, is."""
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    return module is None or not is_installed(module)
+
+
+def held(
+    things: Iterable[Any], is_closed: Callable[[Any], bool] = lambda thing: False
+) -> Iterator[Any]:
+    """The objects that are held by these, directly or not: the nearest first.
+
+    Args:
+        things: Where to begin.
+        is_closed: Which of them are not to be looked into.
+    """
     waiting, seen = deque(things), set[int]()
     while waiting and len(seen) < _OBJECTS:
         thing = waiting.popleft()
@@ -83,7 +96,8 @@ def _held(things: Iterable[Any]) -> Iterator[Any]:
             continue
         seen.add(id(thing))
         yield thing
-        waiting.extend(_parts(thing))
+        if not is_closed(thing):
+            waiting.extend(_parts(thing))
 
 
 def _parts(thing: Any) -> list[Any]:

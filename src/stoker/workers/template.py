@@ -18,7 +18,9 @@ pipe for its status, into which go, as they happen::
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import importlib
 import os
 import pickle
 import select
@@ -114,6 +116,7 @@ class _Template:
         before = _descriptors()
         try:
             job = open_job(sent, state)
+            _bring(job)
         except BaseException as error:
             self._given = (Raised.of(error, ""),)
             return
@@ -217,6 +220,13 @@ def _is_closed(pipe: int) -> bool:
     poll = select.poll()
     poll.register(pipe, select.POLLIN)
     return any(event & select.POLLHUP for _, event in poll.poll(0))
+
+
+def _bring(job: Any) -> None:
+    """Imports for all workers at once what each would, one by one, at its first batch."""
+    if job.needs_torch:
+        with contextlib.suppress(ImportError):  # Who needs it after all tells of it.
+            importlib.import_module("torch")
 
 
 def _descriptors() -> set[int]:

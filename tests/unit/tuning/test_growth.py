@@ -213,3 +213,24 @@ def test_histories_are_bounded_and_end_with_their_worker() -> None:
     assert [len(each.looks) for each in growing.histories.values()] == [1]
     assert growing.of(1, 8) is None
     assert growing.of(1, 9) is growing.histories[1]
+
+
+def test_what_is_imported_is_no_growth() -> None:
+    growing = Growing()
+    growing.take(0, Look(7, 0, 2 * MIB, "planted"), {0})
+    growing.take(0, Look(7, 1, 140 * MIB, "planted", imported=True), {0})
+    growing.take(0, Look(7, 9, 141 * MIB, "planted"), {0})
+    told = worker_memory(list(growing.histories.values()), growing.peak_bytes, None)
+    assert told is not None
+    assert (told.start_bytes, told.grown_bytes) == (140 * MIB, MIB)
+    assert told.growth_likely == ""
+
+
+@pytest.mark.parametrize(("each", "count", "blamed"), [(3, 4, False), (9, 4, True), (3, 32, True)])
+def test_little_growth_is_not_blamed(each: int, count: int, blamed: bool) -> None:
+    """A few MiB a worker come with the first batches; of many workers they are told together."""
+    workers = [history(lambda n: (20 + each * (n > 5)) * MIB) for _ in range(count)]
+    told = worker_memory(workers, 0, None)
+    assert told is not None
+    assert told.grown_bytes == each * count * MIB
+    assert bool(told.growth_likely) is bool(told.growth_change) is blamed

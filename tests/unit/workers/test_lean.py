@@ -7,6 +7,7 @@ from collections import namedtuple
 from typing import Any
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -16,7 +17,7 @@ from stoker.transport import layout
 from stoker.transport.columns import Column
 from stoker.transport.layout import Packing, unpack
 from stoker.workers import lean
-from stoker.workers.lean import Lean
+from stoker.workers.lean import Lean, may_be_lean
 
 Pair = namedtuple("Pair", "first second")
 FLOATS = st.floats(allow_nan=True, allow_infinity=True)
@@ -121,3 +122,18 @@ def test_a_column_counts_as_the_tensor_would(monkeypatch: pytest.MonkeyPatch) ->
     by_torch = Packing(torch.arange(100), None, 0).size_bytes
     monkeypatch.setattr(layout, "is_here", lambda _: False)
     assert Packing(Column(range(100), int), None, 0).size_bytes == by_torch == 800
+
+
+@pytest.mark.parametrize(
+    ("samples", "lean"),
+    [
+        ([1, 2], True),
+        ([0.5, 1.5], True),
+        ([(1, "a"), (2, "b")], True),
+        ([{"x": True}, {"x": False}], True),
+        ([torch.zeros(2), torch.zeros(2)], False),
+        ([{"x": (1, np.float32(2))}, {"x": (1, np.float32(2))}], False),
+    ],
+)
+def test_a_batch_tells_whether_torch_was_needed(samples: Any, lean: bool) -> None:
+    assert may_be_lean(default_collate(samples)) is lean
