@@ -176,6 +176,16 @@ _KNOWN: dict[str, Callable[[Any], Bound | None]] = {
     "builtins.type": _class,
     "builtins.frame": _plain("a frame", "it is where this process's code has come to"),
     "builtins.traceback": _plain("a traceback", "it holds this process's frames"),
+    "_struct.Struct": _plain(
+        "a struct.Struct",
+        "it was compiled in this process",
+        "{path}, to be its format, for struct.unpack(), which keeps what it has compiled",
+    ),
+    "_contextvars.ContextVar": _plain(
+        "a ContextVar",
+        "its values are those of this process's threads and tasks",
+        "{path}, to be a variable of a module that workers import",
+    ),
     "builtins.memoryview": _plain(
         "a memoryview", "it shows memory of this process", "{path}, to be bytes or an array"
     ),

@@ -34,8 +34,9 @@ from typing import Any, NamedTuple
 import torch
 import torch.multiprocessing
 
-from stoker.errors import ForkUnsafe, ProgramUnguarded
+from stoker.errors import ForkUnsafe, ProgramUnguarded, WorkerNotStarted
 from stoker.host import rerun
+from stoker.workers import advice
 from stoker.workers.fresh import FreshContext
 from stoker.workers.reach import BYSTANDERS, Reach
 
@@ -148,11 +149,12 @@ def safe_context(context: Any, job: Any, *, needed: bool) -> Any:
     Raises:
         ForkUnsafe: Workers would not work, and are not needed.
         ProgramUnguarded: Each would run the whole program again.
+        WorkerNotStarted: Each would import the program, which is in no file.
     """
     method = context.get_start_method()
     if method != "fork":
-        if not isinstance(context, FreshContext) and rerun.would_run_again():
-            raise _unguarded(method)
+        if not isinstance(context, FreshContext):
+            _see_to_the_main_module(method)
         return context
     if found := dangers():
         reach = Reach.of(job.dataset, job.collate_fn, job.worker_init_fn)
@@ -164,12 +166,27 @@ def safe_context(context: Any, job: Any, *, needed: bool) -> Any:
     return context
 
 
+def _see_to_the_main_module(method: str) -> None:
+    """Whether a process that imports it comes up, and without running the program again."""
+    path = advice.main_that_is_no_file()
+    if path is not None:
+        raise WorkerNotStarted(
+            f"no worker was started by {method}: each would import the program's main module, "
+            f"and there is no file {path}",
+            doing=f"starting workers by {method}",
+            likely="the program is read from standard input, or its file was removed",
+            change=f"{advice.FRESH}, whose workers do not import it; or a file for the program",
+        )
+    if rerun.would_run_again():
+        raise _unguarded(method)
+
+
 def _unguarded(method: str) -> ProgramUnguarded:
     return ProgramUnguarded(
         what=f"no worker was started by {method}: {rerun.WHY}",
         doing=f"starting workers by {method}",
         likely="processes that are started afresh import the program's main module",
-        change=rerun.CHANGE,
+        change=f"{advice.FRESH}, whose workers do not import it; or {rerun.CHANGE}",
     )
 
 
@@ -206,7 +223,7 @@ def _tell_of_threads(names: list[str]) -> None:
         logging.WARNING,
         f"workers are forked while other threads run ({shown}): a lock that one of them holds at "
         "that moment stays locked in the worker, which hangs if it needs it. "
-        f'{change} multiprocessing_context="spawn"',
+        f'{change} worker_method="fresh"',
         of="threads",
     )
 
