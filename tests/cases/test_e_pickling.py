@@ -24,6 +24,7 @@ import lmdb  # type: ignore[import-untyped]
 import pytest
 
 from stoker.errors import NotPicklable
+from stoker.workers import by_value
 from stoker.workers.unpicklable import cannot_be_started, pack_argument, pack_by_value
 from tests.contract.methods import loader
 from tests.datasets import Plain
@@ -303,3 +304,12 @@ def test_c046_an_error_of_the_users_own_code_keeps_its_type() -> None:
 def test_c046_sockets_cross_where_multiprocessing_sends_them() -> None:
     with socket.socket() as made:
         pack_argument(made)
+
+
+def test_a_text_file_is_as_far_in_a_fresh_worker(tmp_path: Path) -> None:
+    """Where characters are no bytes, too; the file itself is left where it was."""
+    (tmp_path / "lines").write_text("éüß\nabc\nd\n", encoding="utf-8")
+    with (tmp_path / "lines").open(encoding="utf-8") as file:
+        file.readline()
+        copy = by_value.loads(by_value.dumps(file))
+        assert copy.read() == file.read() == "abc\nd\n"
