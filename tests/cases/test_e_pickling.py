@@ -262,6 +262,7 @@ def test_c049_a_local_class_is_named_as_one() -> None:
     assert "dataset.__class__ is a type " in error.what
     assert error.likely.startswith("a class defined inside a function")
     assert error.change.startswith("worker_method='fresh'")
+    assert found(type("Made", (Plain,), {})(4)).likely.startswith("a class that its module does")
 
 
 @pytest.mark.parametrize("pack", [pack_argument, pack_by_value])

@@ -5,6 +5,7 @@ Only types are looked at, by name, so that no library is imported and none of it
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -42,7 +43,7 @@ def bound(thing: Any) -> Bound | None:
 def path_of(file: Any) -> str | None:
     """The path that an open file was opened by; None where it has none."""
     try:
-        name = getattr(file, "name", None) or getattr(file, "filename", None)
+        name = getattr(file, "filename", None) or getattr(file, "name", None)
     except Exception:  # Of whatever its own code does.
         return None
     return name if isinstance(name, str) else None
@@ -80,10 +81,21 @@ def _function(thing: Any) -> Bound | None:
 
 
 def _class(thing: Any) -> Bound | None:
-    if "<locals>" not in thing.__qualname__:
-        return None
     why = "pickle finds classes by their names in a module, and it has none there"
-    return Bound("a class defined inside a function", why, "{path}, to be a class of a module")
+    if "<locals>" in thing.__qualname__:
+        name = "a class defined inside a function"
+    elif not _is_in_its_module(thing):
+        name = "a class that its module does not hold by its name"
+    else:
+        return None
+    return Bound(name, why, "{path}, to be a class of a module")
+
+
+def _is_in_its_module(kind: Any) -> bool:
+    found: Any = sys.modules.get(kind.__module__)
+    for name in kind.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is kind
 
 
 _LOCK = _plain(
