@@ -14,6 +14,19 @@ import torch
 
 from stoker.errors import ArgumentError, ArgumentTypeError
 
+_TO_GIVE = {
+    "num_workers": "num_workers='auto', or a number from 0 on",
+    "prefetch_factor": "prefetch_factor=None, or a number of batches from 1 on",
+    "collate_fn": "collate_fn=None, or a function of a list of samples: its name, not a call",
+    "worker_init_fn": "worker_init_fn=None, or a function of a number: its name, not a call",
+    "sampler": "sampler=None, or what gives indices: a torch.utils.data.Sampler, a list or a range",
+    "batch_sampler": "batch_sampler=None, or what gives lists of indices: a "
+    "torch.utils.data.BatchSampler, or a list of lists",
+    "pin_memory_device": "pin_memory_device='', or a device such as 'cuda' or 'cuda:0'",
+    "batch_size": "batch_size=None for single samples, or a number from 1 on",
+    "timeout": "timeout=0 to wait for as long as it takes, or a number of seconds above 0",
+    "generator": "generator=None, or torch.Generator().manual_seed(...); or seed= with a number",
+}
 _FLAGS = ("shuffle", "pin_memory", "drop_last", "persistent_workers", "in_order")
 
 
@@ -75,7 +88,7 @@ def _check_batch_size(value: Any) -> None:
         raise _wrong_type("batch_size", value, "an int or None") from None
     if isinstance(value, int) and value > sys.maxsize:
         raise ArgumentError(
-            f"batch_size option is too large: batch_size={value}", change="batch_size="
+            f"batch_size option is too large: batch_size={value}", change=_TO_GIVE["batch_size"]
         )
 
 
@@ -87,7 +100,9 @@ def _check_timeout(value: Any) -> None:
     except (TypeError, ValueError, RuntimeError, OverflowError):
         raise _wrong_type("timeout", value, "a number of seconds") from None
     if math.isnan(seconds):
-        raise ArgumentError("timeout option should be a number, but got nan", change="timeout=")
+        raise ArgumentError(
+            "timeout option should be a number, but got nan", change=_TO_GIVE["timeout"]
+        )
 
 
 def _check_generator(value: Any) -> None:
@@ -109,7 +124,7 @@ def _check_shuffled(dataset: Any) -> None:
         raise ArgumentTypeError(
             f"shuffle option needs a dataset with a length, but {type(dataset).__name__} has "
             f"none: {error}",
-            change="shuffle=, sampler=, or a dataset with __len__",
+            change="shuffle=False, a sampler in sampler=, or a dataset with __len__",
         ) from None
     if length == 0:
         raise ArgumentError(
@@ -117,7 +132,7 @@ def _check_shuffled(dataset: Any) -> None:
             "num_samples should be a positive integer value, but got num_samples=0",
             doing="making a sampler for shuffle=True",
             likely="the dataset is empty: its length is 0",
-            change="dataset=, or shuffle=False for what may be empty",
+            change="a dataset that holds samples, or shuffle=False for what may be empty",
         )
 
 
@@ -130,5 +145,5 @@ def _wrong_type(name: str, value: Any, wanted: str) -> ArgumentTypeError:
     shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
     return ArgumentTypeError(
         f"{name} option should be {wanted}, but got {name}={shown} ({type(value).__name__})",
-        change=f"{name}=",
+        change=_TO_GIVE.get(name, f"{name}=True or {name}=False"),
     )

@@ -108,7 +108,9 @@ class ProgramUnguarded(StokerError, RuntimeError):
 
 
 class WorkerNotStarted(StokerError, RuntimeError):
-    """The system has no process or descriptor for one more worker."""
+    """The system has no process or descriptor for one more worker, or a process that imports the
+    program could not: it is in no file.
+    """
 
 
 class WaitTimeout(StokerError, RuntimeError, TimeoutError):

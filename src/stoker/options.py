@@ -28,6 +28,15 @@ FROZEN = frozenset(
 """Attributes of a loader that can't be set once it is made."""
 ON_TIMEOUT = ("raise", "retry", "skip")
 DEBUG_VARIABLE = "STOKER_DEBUG"
+_LIMITS = "memory_limit='4GB' or another size, a number of bytes, or None"
+_METHODS = "worker_method='auto', or 'fresh' for new processes, or another of these"
+_ON_TIMEOUT = "on_timeout='raise' for an error, 'retry' to make it again, 'skip' to leave it out"
+_ON_ERROR = (
+    "on_error='raise' for an error, 'skip' to leave the sample out, 'replace' to read another, or "
+    "a function such as lambda index, error: stoker.SKIP"
+)
+_MAX_ERRORS = "max_errors=100 samples, 0.01 of them, or None for any number"
+_SEED = "seed=0, or another number from 0 to 2**64 - 1; or None for torch's global generator"
 _NO = ("", "0", "false", "no", "off")
 
 
@@ -90,7 +99,7 @@ def num_workers(value: Any) -> Any:
         if value != AUTO:
             raise ArgumentTypeError(
                 f"num_workers option should be an int or 'auto', but got num_workers={value!r}",
-                change="num_workers=",
+                change="num_workers='auto', or a number from 0 on",
             )
         return AutoWorkers(0)
     return value
@@ -124,7 +133,7 @@ def memory_limit(value: Any) -> int | None:
             raise ArgumentError(
                 f"memory_limit option should be a size such as '500MB', '4GB' or '4GiB', "
                 f"but got memory_limit={value!r}",
-                change="memory_limit=",
+                change=_LIMITS,
             )
         limit = size
     else:
@@ -133,13 +142,13 @@ def memory_limit(value: Any) -> int | None:
             raise ArgumentTypeError(
                 "memory_limit option should be an int (bytes), a string or None, "
                 f"but got memory_limit={value!r}",
-                change="memory_limit=",
+                change=_LIMITS,
             )
         limit = number
     if limit <= 0:
         raise ArgumentError(
             f"memory_limit option should be positive, but got memory_limit={value!r}",
-            change="memory_limit=",
+            change=_LIMITS,
         )
     return limit
 
@@ -161,14 +170,14 @@ def worker_method(value: Any, context: Any) -> Any:
     if not isinstance(value, str):
         raise ArgumentTypeError(
             f"worker_method option should be a string, but got worker_method={value!r}",
-            change="worker_method=",
+            change=_METHODS,
         )
     if value not in WORKER_METHODS:
         not_yet = "; there is no such worker yet" if value in _NOT_YET else ""
         raise ArgumentError(
             f"worker_method option should be one of {', '.join(map(repr, WORKER_METHODS))}, but "
             f"got worker_method={value!r}{not_yet}",
-            change="worker_method=",
+            change=_METHODS,
         )
     if value not in (AUTO, "fresh") and value not in multiprocessing.get_all_start_methods():
         raise ArgumentError(
@@ -180,7 +189,7 @@ def worker_method(value: Any, context: Any) -> Any:
         raise ArgumentError(
             f"worker_method option is mutually exclusive with multiprocessing_context: got "
             f"worker_method={value!r} and multiprocessing_context={context!r}",
-            change="leave out worker_method= or multiprocessing_context=",
+            change=f"worker_method={value!r} alone, or multiprocessing_context= alone",
         )
     return value
 
@@ -199,12 +208,12 @@ def max_restarts(value: Any) -> int:
     if number is None:
         raise ArgumentTypeError(
             f"max_restarts option should be an int, but got max_restarts={value!r}",
-            change="max_restarts=",
+            change="max_restarts=3, or a number from 0 on; 0 replaces no worker",
         )
     if number < 0:
         raise ArgumentError(
             f"max_restarts option should be non-negative, but got max_restarts={number}",
-            change="max_restarts=; 0 replaces no worker",
+            change="max_restarts=3, or a number from 0 on; 0 replaces no worker",
         )
     return number
 
@@ -222,12 +231,12 @@ def on_timeout(value: Any) -> Any:
     if not isinstance(value, str):
         raise ArgumentTypeError(
             f"on_timeout option should be a string, but got on_timeout={value!r}",
-            change="on_timeout=",
+            change=_ON_TIMEOUT,
         )
     if value not in ON_TIMEOUT:
         raise ArgumentError(
             f"on_timeout option should be 'raise', 'retry' or 'skip', but got on_timeout={value!r}",
-            change="on_timeout=",
+            change=_ON_TIMEOUT,
         )
     return value
 
@@ -251,13 +260,13 @@ def on_error(value: Any) -> Any:
             raise ArgumentError(
                 "on_error option should be 'raise', 'skip', 'replace' or a function of an index "
                 f"and an exception, but got on_error={value!r}",
-                change="on_error=",
+                change=_ON_ERROR,
             ) from None
     if not callable(value):
         raise ArgumentTypeError(
             "on_error option should be 'raise', 'skip', 'replace' or a function of an index and "
             f"an exception, but got on_error={value!r}",
-            change="on_error=",
+            change=_ON_ERROR,
         )
     return value
 
@@ -283,13 +292,13 @@ def max_errors(value: Any, on_error: Any) -> int | float | None:
         raise ArgumentTypeError(
             "max_errors option should be an int (samples an epoch), a float (a share of them) or "
             f"None, but got max_errors={value!r}",
-            change="max_errors=",
+            change=_MAX_ERRORS,
         )
     if most < 0 or (isinstance(most, float) and not 0 < most < 1):
         raise ArgumentError(
             "max_errors option should be an int from 0, or a float above 0 and below 1, "
             f"but got max_errors={value!r}",
-            change="max_errors=",
+            change=_MAX_ERRORS,
         )
     if on_error is None:
         raise ArgumentError(
@@ -315,12 +324,12 @@ def seed(value: Any) -> int | None:
     number = _index(value)
     if number is None:
         raise ArgumentTypeError(
-            f"seed option should be an int or None, but got seed={value!r}", change="seed="
+            f"seed option should be an int or None, but got seed={value!r}", change=_SEED
         )
     if not 0 <= number < _SEED_LIMIT:
         raise ArgumentError(
             f"seed option should be in [0, 2**64), but got seed={number}",
-            change="seed=",
+            change=_SEED,
         )
     return number
 
@@ -333,7 +342,8 @@ def debug(value: Any) -> bool | None:
     """
     if value is not None and not isinstance(value, bool):
         raise ArgumentTypeError(
-            f"debug option should be a bool or None, but got debug={value!r}", change="debug="
+            f"debug option should be a bool or None, but got debug={value!r}",
+            change="debug=True, False, or None for what STOKER_DEBUG says",
         )
     return value
 
@@ -364,7 +374,7 @@ def own_generator(seed: int | None, generator: torch.Generator | None) -> torch.
         raise ArgumentError(
             f"seed option is mutually exclusive with generator: seed={seed}, but the generator "
             f"was seeded with {generator.initial_seed()}",
-            change="leave out seed= or generator=",
+            change="seed= alone, or generator= alone",
         )
     return generator
 
@@ -381,5 +391,5 @@ def prefetch_of_zero() -> ArgumentError:
     """The error for ``prefetch_factor=0``, which torch takes and fails on later."""
     return ArgumentError(
         "prefetch_factor option should be at least 1, but got prefetch_factor=0",
-        change="prefetch_factor=, or num_workers=0 to load nothing in advance",
+        change="prefetch_factor=2, or more; or num_workers=0 to load nothing in advance",
     )

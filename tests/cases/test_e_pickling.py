@@ -9,7 +9,10 @@ import multiprocessing
 import pickle
 import socket
 import sqlite3
+import struct
+import sys
 import tempfile
+import textwrap
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
@@ -22,7 +25,8 @@ import lmdb  # type: ignore[import-untyped]
 import pytest
 
 from stoker.errors import NotPicklable
-from stoker.workers.unpicklable import cannot_be_started, pack_argument
+from stoker.workers import by_value
+from stoker.workers.unpicklable import cannot_be_started, pack_argument, pack_by_value
 from tests.contract.methods import loader
 from tests.datasets import Plain
 
@@ -85,10 +89,14 @@ def ready(_: object) -> None:
     pass
 
 
-def found(dataset: Any = None, collate_fn: Any = None) -> NotPicklable:
+def found(
+    dataset: Any = None,
+    collate_fn: Any = None,
+    pack: Callable[[object], None] = pack_argument,
+) -> NotPicklable:
     """What is told of a job, without starting anything."""
     job = SimpleNamespace(dataset=dataset, collate_fn=collate_fn, worker_init_fn=ready)
-    error = cannot_be_started(job, TypeError("?"))
+    error = cannot_be_started(job, TypeError("?"), pack)
     assert error is not None
     return error
 
@@ -158,8 +166,11 @@ def test_c046_what_it_is_and_what_to_do(
     assert "dataset.transform.files[3] is a " in error.what
     assert error.likely.startswith(name)
     assert "of '/':" not in error.likely
-    assert error.change.startswith("dataset.transform.files[3], to be ")
-    assert advice in error.change
+    fresh = "worker_method='fresh', without multiprocessing_context=; or "
+    assert error.change.startswith(fresh) == (name in ("a lambda", "a module"))
+    change = error.change.removeprefix(fresh)
+    assert change.startswith("dataset.transform.files[3], to be ")
+    assert advice in change
 
 
 @pytest.mark.parametrize(
@@ -205,8 +216,85 @@ def test_c049_what_another_pickler_takes_is_not_blamed() -> None:
     assert cannot_be_started(job, TypeError("?"), cloudpickle.dumps) is None
 
 
+LOCK = threading.Lock()
+
+
+def _of_main() -> dict[str, Any]:
+    """Classes as a program's main module has them, which go by value."""
+    names: dict[str, Any] = {"__name__": "__main__", "LOCK": LOCK, "Plain": Plain}
+    source = """
+        class Locked(Plain):
+            kept: int = 1
+            def __init__(self):
+                super().__init__(4)
+            def other(self):
+                return Locked, self.kept
+            def __getitem__(self, index):
+                return [LOCK for _ in range(index)]
+
+        class Above(Locked):
+            def __getitem__(self, index):
+                return index
+
+        class Property(Plain):
+            @property
+            def it(self):
+                return LOCK
+        """
+    exec(textwrap.dedent(source), names)
+    return names
+
+
+@pytest.mark.parametrize(
+    ("kind", "path"),
+    [
+        ("Locked", "dataset.__getitem__.globals['LOCK']"),
+        ("Above", "dataset.Locked.__getitem__.globals['LOCK']"),
+        ("Property", "dataset.it.globals['LOCK']"),
+    ],
+)
+def test_c049_a_global_that_a_method_names_is_found(
+    monkeypatch: pytest.MonkeyPatch, kind: str, path: str
+) -> None:
+    """Though its class fails with it, and so does every other method that names the class."""
+    names = _of_main()
+    for name in ("Locked", "Above", "Property"):
+        monkeypatch.setattr(sys.modules["__main__"], name, names[name], raising=False)
+    dataset = names[kind].__new__(names[kind])
+    error = found(dataset, pack=pack_by_value)
+    assert f"{path} is a _thread.lock" in error.what
+    assert "in a module that the program imports" in error.change
+    assert "fresh" not in error.change
+
+
+def test_c049_a_local_class_is_named_as_one() -> None:
+    class Local(Plain):
+        pass
+
+    error = found(Local(4))
+    assert "dataset.__class__ is a type " in error.what
+    assert error.likely.startswith("a class defined inside a function")
+    assert error.change.startswith("worker_method='fresh'")
+    assert found(type("Made", (Plain,), {})(4)).likely.startswith("a class that its module does")
+
+
+@pytest.mark.parametrize("pack", [pack_argument, pack_by_value])
+def test_what_is_nested_too_deep_is_told(pack: Callable[[object], None]) -> None:
+    nested: list[Any] = []
+    for _ in range(20_000):
+        nested = [nested]
+    error = found(Holding(nested), pack=pack)
+    assert "dataset.transform is a " in error.what
+    assert error.likely.startswith("it is nested too deep")
+
+
+def test_a_compiled_format_is_no_open_file() -> None:
+    error = found(Holding(struct.Struct("<i")))
+    assert error.likely == "a struct.Struct: it was compiled in this process"
+
+
 def test_c054_advice_is_what_the_system_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "multiprocessing_context='fork'" in found(Holding(threading.Lock())).change
+    assert "; or worker_method='fork'" in found(Holding(threading.Lock())).change
     monkeypatch.setattr(multiprocessing, "get_all_start_methods", lambda: ["spawn"])
     assert "fork" not in found(Holding(threading.Lock())).change
 
@@ -230,3 +318,12 @@ def test_c046_an_error_of_the_users_own_code_keeps_its_type() -> None:
 def test_c046_sockets_cross_where_multiprocessing_sends_them() -> None:
     with socket.socket() as made:
         pack_argument(made)
+
+
+def test_a_text_file_is_as_far_in_a_fresh_worker(tmp_path: Path) -> None:
+    """Where characters are no bytes, too; the file itself is left where it was."""
+    (tmp_path / "lines").write_text("éüß\nabc\nd\n", encoding="utf-8")
+    with (tmp_path / "lines").open(encoding="utf-8") as file:
+        file.readline()
+        copy = by_value.loads(by_value.dumps(file))
+        assert copy.read() == file.read() == "abc\nd\n"

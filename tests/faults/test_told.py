@@ -156,4 +156,5 @@ if __name__ == "__main__":
     assert program.returncode == 1
     assert "Can't get attribute 'Local'" in program.stderr
     assert "while: starting" in program.stderr
-    assert 'was defined under `if __name__ == "__main__":`' in program.stderr
+    assert 'it is below `if __name__ == "__main__":`' in program.stderr
+    assert "to change it: worker_method='fresh'" in program.stderr

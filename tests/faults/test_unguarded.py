@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
+from stoker import DataLoader
+from stoker.errors import WorkerNotStarted
 from tests import starting
 
 PROGRAM = """
@@ -37,3 +41,18 @@ def test_a_guarded_program_is_served_by_them(tmp_path: Path) -> None:
     ended = starting.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout == "once\n" * 3
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_program_that_no_process_could_import_is_told_before_one_starts(
+    monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """As Python has a program on standard input: its file is called ``<stdin>``."""
+    main = types.ModuleType("__main__")
+    main.__file__ = "<stdin>"
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    made = DataLoader(list(range(8)), num_workers=2, multiprocessing_context=method)
+    with pytest.raises(WorkerNotStarted, match=r"no file .*<stdin>") as caught:
+        iter(made)
+    assert not multiprocessing.active_children()
+    assert caught.value.change.startswith("worker_method='fresh', without multiprocessing_context=")

@@ -12,8 +12,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stoker import options
-from stoker.errors import ArgumentError
+from stoker import DataLoader, options
+from stoker.errors import ArgumentError, StokerError
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_what_is_no_size_is_a_value_error_that_shows_it(given: Any) -> None:
         options.memory_limit(given)
     assert isinstance(caught.value, ValueError)
     assert repr(given) in str(caught.value)
-    assert caught.value.change == "memory_limit="
+    assert caught.value.change.startswith("memory_limit='4GB' or")
 
 
 @pytest.mark.parametrize("given", [True, False, 1.5, float("inf"), [], b"4GB"])
@@ -245,3 +245,45 @@ def test_the_argument_overrules_the_variable(
     if variable is not None:
         monkeypatch.setenv("STOKER_DEBUG", variable)
     assert options.debugs(options.debug(given)) == debugs
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"num_workers": "x"},
+        {"num_workers": 1.5},
+        {"prefetch_factor": 1.5, "num_workers": 1},
+        {"timeout": "3"},
+        {"timeout": float("nan")},
+        {"collate_fn": []},
+        {"worker_init_fn": 1},
+        {"sampler": 1},
+        {"batch_sampler": 1},
+        {"generator": 1},
+        {"pin_memory_device": 1},
+        {"batch_size": 2**70},
+        {"drop_last": np.zeros(2)},
+        {"memory_limit": "4G"},
+        {"memory_limit": 0},
+        {"memory_limit": 1.5},
+        {"worker_method": 1},
+        {"worker_method": "thread"},
+        {"max_restarts": 1.5},
+        {"max_restarts": -1},
+        {"on_timeout": 1},
+        {"on_timeout": "x"},
+        {"on_error": "x"},
+        {"on_error": 1},
+        {"max_errors": "x", "on_error": "skip"},
+        {"max_errors": 1.5, "on_error": "skip"},
+        {"seed": "x"},
+        {"seed": -1},
+        {"debug": 1},
+    ],
+    ids=str,
+)
+def test_each_refusal_says_what_to_give(given: dict[str, Any]) -> None:
+    with pytest.raises(StokerError) as caught:
+        DataLoader([1], **given)
+    assert caught.value.change.startswith(f"{next(iter(given))}=")
+    assert not caught.value.change.endswith("=")

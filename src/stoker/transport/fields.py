@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 _SHOWN = 60
 _BY_NAME = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType)
+_SLOTS = (types.MemberDescriptorType, types.GetSetDescriptorType)
+_CLASS = ".__class__"
 _PLAIN = (str, bytes, bytearray, int, float, complex, type(None))
 
 
@@ -72,22 +74,48 @@ def fields_of(thing: Any) -> Iterator[tuple[Step, Any]]:
         yield from _state(thing)
 
 
+def sent_of(thing: Any) -> Iterator[tuple[Step, Any]]:
+    """As `fields_of`, and its class, which is inside where it is sent by value or not at all."""
+    yield from fields_of(thing)
+    if type(thing).__module__ != "builtins":
+        yield Step(_CLASS), type(thing)
+
+
 def _by_value(thing: Any) -> Iterator[tuple[Step, Any]]:
     """What is sent of a function or class where it is not sent by its name, as `inspect` says."""
     if isinstance(thing, types.FunctionType):
         for name, cell in zip(thing.__code__.co_freevars, thing.__closure__ or (), strict=False):
             with contextlib.suppress(ValueError):  # It is empty.
                 yield Step(f".nonlocals[{name!r}]"), cell.cell_contents
-        for name in thing.__code__.co_names:
-            if name in thing.__globals__:
+        home = thing.__qualname__.partition(".")[0]  # Its class goes along with a method.
+        for name in (*_names(thing.__code__), home):
+            if name in thing.__globals__ and thing.__globals__[name] is not thing:
                 yield Step(f".globals[{name!r}]"), thing.__globals__[name]
         for position, value in enumerate(thing.__defaults__ or ()):
             yield Step(f".__defaults__[{position}]"), value
     elif isinstance(thing, type) and thing.__module__ != "builtins":
         for name, value in list(vars(thing).items()):
-            function = getattr(value, "__func__", value)
-            if isinstance(function, types.FunctionType) or not name.startswith("__"):
-                yield Step(f".{name}"), function
+            value = _function_of(value)
+            is_sent = not (name.startswith("__") or name == "_abc_impl")
+            if isinstance(value, types.FunctionType) or (is_sent and type(value) not in _SLOTS):
+                yield Step(f".{name}"), value
+        for base in thing.__bases__:
+            yield Step(f".{base.__name__}"), base
+
+
+def _names(code: types.CodeType) -> list[str]:
+    """The global names of a function, and of the functions within it."""
+    inner = (each for each in code.co_consts if isinstance(each, types.CodeType))
+    return list(dict.fromkeys(itertools.chain(code.co_names, *map(_names, inner))))
+
+
+def _function_of(value: Any) -> Any:
+    """What a class holds a method in: the method; else the value."""
+    if isinstance(value, property):
+        return value.fget
+    if isinstance(value, functools.cached_property):
+        return value.func
+    return getattr(value, "__func__", getattr(value, "__wrapped__", value))
 
 
 def _of(thing: object, *names: str) -> Iterator[tuple[Step, Any]]:
@@ -151,38 +179,46 @@ def innermost(
     fits: Callable[[Any], bool],
     *,
     ends: Callable[[Any], bool] = lambda _: False,
+    fields: Callable[[Any], Iterator[tuple[Step, Any]]] = fields_of,
     deepest: int = 40,
     most: int = 20_000,
 ) -> Found:
     """Goes from an object that fits to one inside it that fits, for as long as there is one.
+
+    One from which all ways lead back to where it has been is not the reason: a class fits where
+    one of its methods does, and so does each method that names the class.
 
     Args:
         root: Where to begin; it fits.
         name: What to call it.
         fits: Whether what is looked for is an object, or inside it.
         ends: Whether an object that fits is far enough.
+        fields: What is inside an object.
         deepest: How many steps at most.
         most: How many objects to look at in all; then the way so far is the answer.
 
     Returns:
         The last one that fits.
     """
-    thing, seen = root, [root]
-    steps: list[Step] = []
+    seen: list[Any] = []
     left = itertools.repeat(None, most)
 
-    def leads_on(inner: object) -> bool:
-        return not any(inner is known for known in seen) and fits(inner)
-
-    while len(steps) < deepest and not ends(thing):
-        try:
-            inside = (pair for pair, _ in zip(fields_of(thing), left, strict=False))
-            step, thing = next(pair for pair in inside if leads_on(pair[1]))
-        except Exception:  # There is none; or its own code fails, and this is as far as one sees.
-            break
-        steps.append(step)
+    def way_from(thing: Any, steps: tuple[Step, ...]) -> tuple[tuple[Step, ...], Any] | None:
         seen.append(thing)
-    return Found(name + "".join(step.label for step in steps), thing, tuple(steps))
+        leads_back = False
+        if len(steps) == deepest or ends(thing):
+            return steps, thing
+        with contextlib.suppress(Exception):  # Of its own code: this is as far as one sees.
+            for (step, inner), _ in zip(fields(thing), left, strict=False):
+                been = any(inner is known for known in seen)
+                if not been and fits(inner) and (way := way_from(inner, (*steps, step))):
+                    return way
+                leads_back = leads_back or (been and inner is not thing)
+        return None if leads_back else (steps, thing)
+
+    steps, thing = way_from(root, ()) or ((), root)
+    path = "".join(step.label for step in steps).replace(f"{_CLASS}.", ".")
+    return Found(name + path, thing, steps)
 
 
 def samples_at(steps: tuple[Step, ...], indices: Any) -> list[Any]:

@@ -6,6 +6,7 @@ Only types are looked at, by name, so that no library is imported and none of it
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -96,10 +97,21 @@ def _function(thing: Any) -> Bound | None:
 
 
 def _class(thing: Any) -> Bound | None:
-    if "<locals>" not in thing.__qualname__:
-        return None
     why = "pickle finds classes by their names in a module, and it has none there"
-    return Bound("a class defined inside a function", why, "{path}, to be a class of a module")
+    if "<locals>" in thing.__qualname__:
+        name = "a class defined inside a function"
+    elif not _is_in_its_module(thing):
+        name = "a class that its module does not hold by its name"
+    else:
+        return None
+    return Bound(name, why, "{path}, to be a class of a module")
+
+
+def _is_in_its_module(kind: Any) -> bool:
+    found: Any = sys.modules.get(kind.__module__)
+    for name in kind.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is kind
 
 
 _LOCK = _plain(
@@ -192,6 +204,16 @@ _KNOWN: dict[str, Callable[[Any], Bound | None]] = {
     "builtins.type": _class,
     "builtins.frame": _plain("a frame", "it is where this process's code has come to"),
     "builtins.traceback": _plain("a traceback", "it holds this process's frames"),
+    "_struct.Struct": _plain(
+        "a struct.Struct",
+        "it was compiled in this process",
+        "{path}, to be its format, for struct.unpack(), which keeps what it has compiled",
+    ),
+    "_contextvars.ContextVar": _plain(
+        "a ContextVar",
+        "its values are those of this process's threads and tasks",
+        "{path}, to be a variable of a module that workers import",
+    ),
     "builtins.memoryview": _plain(
         "a memoryview", "it shows memory of this process", "{path}, to be bytes or an array"
     ),

@@ -12,6 +12,8 @@ module, of a notebook, and those that are defined inside a function. What is put
   run already (see `hooks`).
 - What multiprocessing and torch have ways for: tensors, queues, locks.
 - The libraries' own random generators are not copied, see `stoker.order.references`.
+- Files that are read as text, which go along as what is in them: how far one was read is a number
+  of characters then, and not of bytes.
 
 Only the globals that a function names go along, as they are at that moment.
 """
@@ -165,10 +167,24 @@ def _reduced(thing: Any) -> Any:
         return _cached_property, (thing.func, thing.attrname)
     if _is_generic(thing) and not _can_be_imported(thing):
         return _dispatching, (dict(thing.registry),)
+    if type(thing) is io.TextIOWrapper:
+        return _text_reduced(thing)
     for name in _MARKS:
         if thing is getattr(dataclasses, name, _MARKS) and not isinstance(thing, type):
             return getattr, (dataclasses, name)
     return NotImplemented
+
+
+def _text_reduced(file: io.TextIOWrapper) -> Any:
+    """As cloudpickle does it, which refuses all others, but at the right character."""
+    reduced = _cloudpickle._file_reduce(file)
+    copy = reduced[1][0] if reduced[0] is _cloudpickle._file_reconstructor else None
+    if isinstance(copy, io.StringIO):
+        position = file.tell()
+        rest = file.read()
+        file.seek(position)
+        copy.seek(len(copy.getvalue()) - len(rest))
+    return reduced
 
 
 def _is_generic(thing: Any) -> bool:

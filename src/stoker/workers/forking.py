@@ -35,11 +35,11 @@ from typing import Any, NamedTuple
 import torch
 import torch.multiprocessing
 
-from stoker.errors import ForkUnsafe, NotPicklable, ProgramUnguarded
+from stoker.errors import ForkUnsafe, NotPicklable, ProgramUnguarded, WorkerNotStarted
 from stoker.host import rerun
+from stoker.workers import advice
 from stoker.workers.fresh import FreshContext
 from stoker.workers.reach import ACCELERATOR, BYSTANDERS, Reach
-from stoker.workers.unpicklable import OR_FORK
 
 _log = logging.getLogger("stoker")
 _NOT_SET_AT_IMPORT = multiprocessing.get_start_method(allow_none=True) is None
@@ -155,11 +155,12 @@ def safe_context(context: Any, job: Any, *, needed: bool) -> Any:
     Raises:
         ForkUnsafe: Workers would not work, and are not needed.
         ProgramUnguarded: Each would run the whole program again.
+        WorkerNotStarted: Each would import the program, which is in no file.
     """
     method = context.get_start_method()
     if method != "fork":
-        if not isinstance(context, FreshContext) and rerun.would_run_again():
-            raise _unguarded(method)
+        if not isinstance(context, FreshContext):
+            _see_to_the_main_module(method)
         return context
     if found := dangers():
         reach = Reach.of(job.dataset, job.collate_fn, job.worker_init_fn)
@@ -171,12 +172,27 @@ def safe_context(context: Any, job: Any, *, needed: bool) -> Any:
     return context
 
 
+def _see_to_the_main_module(method: str) -> None:
+    """Whether a process that imports it comes up, and without running the program again."""
+    path = advice.main_that_is_no_file()
+    if path is not None:
+        raise WorkerNotStarted(
+            f"no worker was started by {method}: each would import the program's main module, "
+            f"and there is no file {path}",
+            doing=f"starting workers by {method}",
+            likely="the program is read from standard input, or its file was removed",
+            change=f"{advice.FRESH}, whose workers do not import it; or a file for the program",
+        )
+    if rerun.would_run_again():
+        raise _unguarded(method)
+
+
 def _unguarded(method: str) -> ProgramUnguarded:
     return ProgramUnguarded(
         what=f"no worker was started by {method}: {rerun.WHY}",
         doing=f"starting workers by {method}",
         likely="processes that are started afresh import the program's main module",
-        change=rerun.CHANGE,
+        change=f"{advice.FRESH}, whose workers do not import it; or {rerun.CHANGE}",
     )
 
 
@@ -239,7 +255,7 @@ def forked_all_the_same(context: Any, error: Exception) -> Any:
     if not isinstance(context, InsteadOfAFork) or not isinstance(unsent, NotPicklable):
         return None
     told = unsent.what[:1].lower() + unsent.what[1:]
-    change = unsent.change.removesuffix(OR_FORK) + "; or use it in workers only"
+    change = unsent.change.removesuffix(advice.or_forked()) + "; or use it in workers only"
     text = _may_hang(context.what, f"; they can't start as new processes: {told}", change=change)
     tell_once(logging.WARNING, str(text), of=context.what)
     return context.context
@@ -259,7 +275,7 @@ def _tell_of_threads(names: list[str]) -> None:
         logging.WARNING,
         f"workers are forked while other threads run ({shown}): a lock that one of them holds at "
         "that moment stays locked in the worker, which hangs if it needs it. "
-        f'{change} multiprocessing_context="spawn"',
+        f'{change} worker_method="fresh"',
         of="threads",
     )
 

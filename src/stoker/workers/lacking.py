@@ -27,13 +27,13 @@ def what_lacks(error: OSError, there: int) -> StokerError | None:
             f"A worker can't be started: there are no descriptors left{told}",
             doing=doing,
             likely=f"the limit of this process, {most.source}, or of the machine",
-            change="`ulimit -n` with a larger number, or num_workers; each worker takes some eight",
+            change="`ulimit -n` with a larger number, or a smaller num_workers; each takes some 8",
         )
     if error.errno in _PROCESSES:
         return WorkerNotStarted(
             f"A worker can't be started: {error.strerror}",
             doing=doing,
             likely="the limit of processes (`ulimit -u`, the control group), or too little memory",
-            change="num_workers, or that limit",
+            change="num_workers= with a smaller number, or a larger limit",
         )
     return None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import multiprocessing.context
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from multiprocessing.reduction import ForkingPickler
@@ -15,31 +15,31 @@ from typing import Any
 from stoker.errors import NotPicklable
 from stoker.host.arriving import classes
 from stoker.transport import parcel
-from stoker.transport.fields import Found, innermost, kind_of, samples_at
+from stoker.transport.fields import Found, innermost, kind_of, samples_at, sent_of
 from stoker.transport.layout import Packing
 from stoker.workers import by_value
-from stoker.workers.bound import bound
+from stoker.workers.advice import FRESH, or_forked
+from stoker.workers.bound import Bound, bound
 
 _LIKELY = (
-    "an open file or connection, a lock, a generator, or a function or class defined inside "
-    "a function, which cannot leave the process it was made in"
+    "something of this process alone, such as an open file or connection, a lock or a generator; "
+    "a function or class defined inside a function; or a type that does not say how it is pickled"
 )
-OR_FORK = "; or multiprocessing_context='fork'"
-
-
-def can_fork() -> bool:
-    """Whether the system has fork, so that it can be advised."""
-    return "fork" in multiprocessing.get_all_start_methods()
-
-
-# torch's words, for the same misuse.
+_IS_DEEP = Bound(
+    "it is nested too deep, such as a list in a list, or an object that refers to the next, "
+    "hundreds of times",
+    "pickle goes down all the way, and Python limits how deep",
+    "{path}, to be flatter"
+    + ", or sys.setrecursionlimit() with a larger number" * (sys.version_info < (3, 12)),
+)
+_PARTS = ("dataset", "collate_fn", "worker_init_fn", "on_error")
+_MADE_THERE = "{path}, to be made in the worker when it is first needed"
+_LEFT_OUT = "{path}, to hold nothing that does not pickle, or to leave it out by __getstate__"
+# As torch's warning begins, for the same misuse. The error that follows says what to do.
 _PICKLE_WARNING = (
     "Got pickle error when attempting to start a worker Process. "
-    "This might be because the worker Process arguments are not picklable. "
-    "Python 3.14+ changed the multiprocessing start method in non-Mac POSIX platforms "
-    "to 'forkserver', which requires the worker Process arguments to be picklable. "
+    "This might be because the worker Process arguments are not picklable."
 )
-_PICKLE_WARNING += "You can also try multiprocessing.set_start_method('fork')." * can_fork()
 
 
 def pack_batch(batch: object) -> None:
@@ -127,10 +127,10 @@ def cannot_be_started(
         why: What pickling it raised.
         pack: Pickles a part of the job as the job was pickled; raises what that raises.
     """
-    for name in ("dataset", "collate_fn", "worker_init_fn", "on_error"):
+    for name in _PARTS:
         part = getattr(job, name, None)
         if part is not None and _fails(pack, part):
-            return _unsendable(_found(part, name, pack), name, pack, why)
+            return _unsendable(_found(part, name, pack), name, pack, why, _elsewhere(job))
     return None
 
 
@@ -163,17 +163,36 @@ def _is_of_pickling(why: Exception) -> bool:
     return own and isinstance(why, NotPicklable.__mro__[2:-3])
 
 
+def _elsewhere(job: Any) -> str:
+    """What mends it without a change to the parts of a job; "" where nothing does.
+
+    What fresh workers are sent is asked for in any case: where they were to be fresh, it fails.
+    """
+    parts = (getattr(job, name, None) for name in _PARTS)
+    return "" if any(_fails(pack_by_value, part) for part in parts) else FRESH
+
+
 def _unsendable(
-    found: Found, name: str, pack: Callable[[object], None], why: Exception
+    found: Found, name: str, pack: Callable[[object], None], why: Exception, elsewhere: str
 ) -> NotPicklable:
-    known = bound(found.thing)
-    told = _told(found, pack, why)
-    change = known.change if known else "{path}, to be made in the worker when it is first needed"
+    own = _raised_by(pack, found.thing) or why
+    known = _IS_DEEP if _is_of_depth(own) else bound(found.thing)
+    change = known.change if known else _MADE_THERE if found.steps else _LEFT_OUT
+    if found.steps and found.steps[-1].label.startswith(".globals["):
+        change += ", or in a module that the program imports, and each worker for itself"
+    change = change.replace("{path}", found.path)
     return NotPicklable(
-        f"A worker can't be sent {name}: {told}",
+        f"A worker can't be sent {name}: {_words(found, own)}",
         doing="starting it, before there was a process",
         likely=f"{known.name}: {known.why}" if known else _LIKELY,
-        change=change.replace("{path}", found.path) + OR_FORK * can_fork(),
+        change=f"{elsewhere}; or {change}" if elsewhere else change + or_forked(),
+    )
+
+
+def _is_of_depth(why: Exception | None) -> bool:
+    """Pickle's own error, or what cloudpickle makes of it."""
+    return isinstance(why, RecursionError) or (
+        why is not None and isinstance(why.__cause__, RecursionError)
     )
 
 
@@ -198,17 +217,22 @@ def _found(thing: object, name: str, pack: Callable[[object], None]) -> Found:
     by_value = not _fails(pack, lambda: None)
 
     def is_far_enough(inner: object) -> bool:
-        by_name = isinstance(inner, (FunctionType, type)) and not by_value
-        return by_name or (bound(inner) is not None and not isinstance(inner, (FunctionType, type)))
+        if isinstance(inner, (FunctionType, type)):
+            return not by_value
+        is_deep = inner is not thing and _is_of_depth(_raised_by(pack, inner))
+        return is_deep or bound(inner) is not None
 
-    return innermost(thing, name, lambda inner: _fails(pack, inner), ends=is_far_enough)
+    def fails(inner: object) -> bool:
+        return _fails(pack, inner)
+
+    return innermost(thing, name, fails, ends=is_far_enough, fields=sent_of)
 
 
 def _told(found: Found, pack: Callable[[object], None], why: Exception) -> str:
-    try:
-        pack(found.thing)
-    except Exception as own:
-        why = own
+    return _words(found, _raised_by(pack, found.thing) or why)
+
+
+def _words(found: Found, why: Exception) -> str:
     return f"{found.path} is a {kind_of(found.thing)} ({said(why)})"
 
 
@@ -222,8 +246,12 @@ def _which_samples(found: Found, indices: Any) -> str:
 
 
 def _fails(pack: Callable[[object], None], thing: object) -> bool:
+    return _raised_by(pack, thing) is not None
+
+
+def _raised_by(pack: Callable[[object], None], thing: object) -> Exception | None:
     try:
         pack(thing)
-    except Exception:
-        return True
-    return False
+    except Exception as error:
+        return error
+    return None
