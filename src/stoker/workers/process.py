@@ -27,12 +27,10 @@ import time
 import weakref
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from multiprocessing import process as multiprocessing_process
 from multiprocessing.connection import Connection
 from typing import Any
 
 from stoker.errors import TransportError
-from stoker.host.forks import at_fork
 from stoker.host.interrupts import undisturbed
 from stoker.order.epoch import Task
 from stoker.transport.arena import LentSlots, Shipment
@@ -40,6 +38,7 @@ from stoker.transport.pipes import bound_waiting, never_wait
 from stoker.transport.shm import prepare_workers
 from stoker.workers.blackbox import BlackBox
 from stoker.workers.building import Sealed
+from stoker.workers.copies import EVERY_POOL
 from stoker.workers.death import Died, await_end, died_as, has_ended, keep_peak
 from stoker.workers.descriptors import File, files_here, positions
 from stoker.workers.etiquette import look_around
@@ -82,19 +81,6 @@ def _sentinel(worker: int) -> int:
     return -1 - worker
 
 
-_EVERY_POOL: weakref.WeakSet[ProcessPool] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    """In a forked copy, multiprocessing would ask after the original's workers at exit."""
-    children: Any = getattr(multiprocessing_process, "_children", set())
-    for pool in list(_EVERY_POOL):
-        children.difference_update(pool.processes)
-
-
-at_fork(after_in_child=_after_fork_in_child)
-
-
 class ProcessPool:
     """Worker processes; some may be added and others retired. For one thread of one process.
 
@@ -127,7 +113,7 @@ class ProcessPool:
         lists = self.processes, self._connections, self._contexts
         owned = *lists, self._waiter, self.boxes, os.getpid()
         self.close = weakref.finalize(self, undisturbed, stop_all, *owned)
-        _EVERY_POOL.add(self)
+        EVERY_POOL.add(self)
         self._kept_limit = kept_limit
         self._members: dict[int, Member] = {}
         self.deaths: dict[int, Died] = {}
