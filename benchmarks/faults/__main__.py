@@ -41,7 +41,7 @@ def main(
     if within is not None:
         apply(within)
         if within == LITTLE_MEMORY:
-            _take_what_is_needed(batches, every)
+            _take_what_is_needed(batches, rounds, every)
             tighten()
     if as_json:
         click.echo(json.dumps(_figures(count, batches, rounds, every)))
@@ -61,10 +61,13 @@ def main(
         sys.exit(1)
 
 
-def _take_what_is_needed(batches: int, every: int) -> None:
-    """The whole epoch, of quick samples, and a few kills; loaders of every kind."""
+def _take_what_is_needed(batches: int, rounds: int, every: int) -> None:
+    """The whole epoch, of quick samples, and a few kills; a tenth of the iterators.
+
+    Workers that stay come to have pages of their own only little by little.
+    """
     kills.run(kills.Plan(batches, 2, sample_s=0.0))
-    turns.run(1, every=every)
+    turns.run(max(1, rounds // 10), every=every)
 
 
 def _figures(
