@@ -40,6 +40,7 @@ from stoker.order.references import by_reference
 from stoker.transport.parcel import Packing
 from stoker.workers.cells import Cells
 from stoker.workers.hooks import without_hooks
+from stoker.workers.members import with_members
 from stoker.workers.stock import bases_of
 
 MAIN = ("__main__", "__mp_main__")
@@ -151,7 +152,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             self._names[thing.__qualname__.partition(".")[0]] = None
         if isinstance(thing, types.FunctionType):
             return self._cells.closed(thing, reduced)
-        return without_hooks(thing, _as_it_was(thing, reduced))
+        return without_hooks(thing, with_members(thing, _as_it_was(thing, reduced)))
 
 
 def _left(thing: Any) -> Any:

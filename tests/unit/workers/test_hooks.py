@@ -335,3 +335,32 @@ def test_without_hooks_nothing_is_pickled_for_them() -> None:
 
     assert b"_Hook" not in by_value.dumps(A)
     assert b"_Hook" in by_value.dumps(subclassed())
+
+
+def test_members_of_an_enumeration_keep_what_they_were_given() -> None:
+    class Planet(enum.Enum):
+        EARTH = (5.97e24, 6.37e6)
+        MARS = (6.41e23, 3.39e6)
+
+        def __init__(self, mass: float, radius: float) -> None:
+            self.mass, self.radius = mass, radius
+            self.neighbour: Any = getattr(type(self), "EARTH", None)
+
+        def gravity(self) -> float:
+            return self.mass / self.radius**2
+
+    class Coded(int, enum.Enum):
+        ONE = (1, "one")
+
+        def __new__(cls, value: int, code: str) -> Any:
+            member = int.__new__(cls, value)
+            member._value_ = value
+            member.code = code  # type: ignore[attr-defined]
+            return member
+
+    planet, coded = sent((Planet.MARS, Coded.ONE))
+    assert type(planet) is not Planet
+    assert (planet.value, planet.radius) == ((6.41e23, 3.39e6), 3.39e6)
+    assert planet.gravity() == Planet.MARS.gravity()
+    assert planet.neighbour is type(planet).EARTH
+    assert (coded, coded.code, coded.name) == (1, "one", "ONE")
