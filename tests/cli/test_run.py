@@ -4,111 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import signal
-import subprocess
 import sys
-import time
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from stoker.report.run import MOST_LINES
-from tests.cli.command import PACKAGE
+from tests.cli.running import DATA, Folder, folder
 
-DATA = """
-import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset
-
-class Items(Dataset):
-    def __init__(self, length=24, fault=None):
-        self.length, self.fault = length, fault
-    def __len__(self):
-        return self.length
-    def __getitem__(self, index):
-        if self.fault is not None and index == 5:
-            self.fault()
-        return torch.rand(2) + index
-
-"""
-
-
-@dataclass
-class Ended:
-    code: int
-    out: bytes
-    err: str
-
-    @property
-    def summary(self) -> list[str]:
-        """The lines of Stoker's; nothing of the program's may come after them."""
-        lines = self.err.splitlines()
-        starts = [n for n, line in enumerate(lines) if line.startswith("stoker run:")]
-        assert len(starts) == 1, self.err
-        return lines[starts[0] :]
-
-    @property
-    def loaders(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = json.loads(self.out)["loaders"]
-        return found
-
-
-class Folder:
-    """Where scripts are written and run."""
-
-    def __init__(self, path: Path, temporary: Path) -> None:
-        self.path = path
-        self.temporary = temporary
-
-    def write(self, source: str, name: str = "train.py") -> str:
-        (self.path / name).parent.mkdir(parents=True, exist_ok=True)
-        (self.path / name).write_text(source)
-        return name
-
-    def line(self, code: str, name: str = "train.py") -> int:
-        """The number of the line with this code."""
-        lines = (self.path / name).read_text().splitlines()
-        (number,) = (n for n, line in enumerate(lines, 1) if code in line)
-        return number
-
-    def start(self, *words: str, **environment: str) -> subprocess.Popen[bytes]:
-        return self._start([sys.executable, *words], **environment)
-
-    def _start(self, words: list[str], **environment: str) -> subprocess.Popen[bytes]:
-        paths = [PACKAGE, os.environ.get("PYTHONPATH", "")]
-        path = os.pathsep.join(filter(None, paths))
-        return subprocess.Popen(
-            words,
-            cwd=self.path,
-            env={**os.environ, "PYTHONPATH": path, "TMPDIR": str(self.temporary), **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-
-    def plain(self, *words: str, stdin: bytes = b"", **environment: str) -> Ended:
-        with self.start(*words, **environment) as process:
-            out, err = process.communicate(stdin, timeout=100)
-        return Ended(process.returncode, out, err.decode())
-
-    def shell(self, line: str) -> Ended:
-        """What a shell makes of a line."""
-        with self._start(["sh", "-c", line]) as process:
-            out, err = process.communicate(timeout=100)
-        return Ended(process.returncode, out, err.decode())
-
-    def run(self, *words: str, stdin: bytes = b"", **environment: str) -> Ended:
-        """`stoker run`; nothing of it is left in the temporary folder."""
-        ended = self.plain("-m", "stoker", "run", *words, stdin=stdin, **environment)
-        assert list(self.temporary.glob("stoker-*")) == []
-        return ended
-
-
-@pytest.fixture
-def folder(tmp_path: Path, short_path: Path) -> Folder:
-    return Folder(tmp_path, short_path)
+__all__ = ["folder"]
 
 
 def test_a_program_cannot_tell_the_difference(folder: Folder) -> None:
@@ -380,94 +284,6 @@ print([batch.tolist() for batch in DataLoader(Stream(), batch_size=2, num_worker
     assert "2 workers as the program says" in ended.summary[1]
 
 
-def test_an_interrupted_program_leaves_nothing(folder: Folder) -> None:
-    script = folder.write(
-        DATA
-        + """
-import time
-class Slow(Items):
-    def __getitem__(self, index):
-        time.sleep(0.01)
-        return super().__getitem__(index)
-loader = DataLoader(Slow(100000), batch_size=2, num_workers=2)
-for number, batch in enumerate(loader):
-    if number == 3:
-        open("ready", "w").close()
-"""
-    )
-    with folder.start("-m", "stoker", "run", "--workers", "keep", script) as process:
-        deadline = time.monotonic() + 60
-        while not (folder.path / "ready").exists():
-            assert time.monotonic() < deadline
-            assert process.poll() is None
-            time.sleep(0.02)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    told = Ended(process.returncode, out, err.decode())
-    assert told.code == -signal.SIGINT
-    assert told.err.count("KeyboardInterrupt") == 1
-    assert "2 workers as the program says" in told.summary[1]
-    assert list(folder.temporary.glob("stoker-*")) == []
-
-
-def test_ctrl_c_again_and_again_prints_nothing_of_stokers(folder: Folder) -> None:
-    """The program ends in the middle of it; the command tells its summary and ends alike."""
-    script = folder.write(
-        DATA
-        + """
-import os, signal, time
-came = []
-signal.signal(signal.SIGINT, lambda number, frame: came.append(1))
-list(DataLoader(Items(), batch_size=4))
-open("ready", "w").close()
-while len(came) < 5:
-    time.sleep(0.01)
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-"""
-    )
-    with folder.start("-m", "stoker", "run", script) as process:
-        deadline = time.monotonic() + 60
-        while not (folder.path / "ready").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        while process.poll() is None:
-            assert time.monotonic() < deadline
-            process.send_signal(signal.SIGINT)
-            time.sleep(0.005)
-        out, err = process.communicate(timeout=60)
-    told = Ended(process.returncode, out, err.decode())
-    assert told.code == 0
-    assert told.err.splitlines() == told.summary
-    assert list(folder.temporary.glob("stoker-*")) == []
-
-
-def test_a_program_killed_at_once_is_told_of(folder: Folder) -> None:
-    source = "list(DataLoader(Items(), batch_size=4))\nimport os\nos.kill(os.getpid(), 9)"
-    ended = folder.run(folder.write(DATA + source))
-    assert ended.code == -9
-    assert "train.py:15" in ended.summary[1]
-
-
-def test_a_folder_is_removed_though_the_command_was_killed(folder: Folder) -> None:
-    script = folder.write(
-        DATA + "import time\nlist(DataLoader(Items()))\nopen('ready', 'w').close()\n"
-        "while not __import__('os').path.exists('go'): time.sleep(0.02)\n"
-    )
-    with folder.start("-m", "stoker", "run", script) as process:
-        deadline = time.monotonic() + 60
-        while not (folder.path / "ready").exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-        process.kill()
-        process.wait()
-        (folder.path / "go").write_text("")
-        process.communicate(timeout=60)  # the program has the same pipes
-    deadline = time.monotonic() + 30
-    while list(folder.temporary.glob("stoker-*")):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -504,41 +320,3 @@ print(len([batch for epoch in range(2) for batch in loader]))
     made = folder.line("= DataLoader(")
     assert (line["site"]["line"], line["asked"], line["batches"]) == (made, [3], 12)
     assert (line["automatic"], line["fallback"], line["site"]["library"]) == (True, "", "")
-
-
-@pytest.mark.skipif(os.name != "posix", reason="a POSIX shell")
-@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
-def test_a_closed_stream_keeps_no_program_from_running(folder: Folder, closed: str) -> None:
-    script = folder.write(
-        DATA
-        + "import sys\ncame = len(list(DataLoader(Items(), batch_size=4, num_workers=1)))\n"
-        + "print('printed')\nopen('came', 'w').write(f'{came} {sys.stdout and 1} "
-        + "{sys.stderr and 1}')\nsys.exit(3)\n"
-    )
-    told = []
-    for words in (("train.py",), ("-m", "stoker", "run", script)):
-        command = shlex.join([sys.executable, *words])
-        ended = folder.shell(f"{command} {closed}")
-        told.append((ended.code, ended.out, (folder.path / "came").read_text()))
-        (folder.path / "came").unlink()
-        assert "Traceback" not in ended.err
-    assert told[0] == told[1]
-    assert told[0][0] == 3
-    assert ("stoker run: 1 loader" in ended.err) == ("2>" not in closed)
-
-
-@pytest.mark.skipif(os.name != "posix", reason="a POSIX shell")
-def test_a_summary_for_a_closed_standard_output_is_refused(folder: Folder) -> None:
-    folder.write("open('was-run', 'w')")
-    ended = folder.shell(f"{sys.executable} -m stoker run --json - train.py >&-")
-    assert ended.code == 1
-    assert "Standard output is closed" in ended.err
-    assert not (folder.path / "was-run").exists()
-
-
-@pytest.mark.skipif(os.name != "posix", reason="a POSIX shell")
-def test_what_goes_to_a_closed_standard_error_is_lost(folder: Folder) -> None:
-    script = folder.write(DATA + "print('printed', len(list(DataLoader(Items()))))")
-    ended = folder.shell(f"{sys.executable} -m stoker run --json - {script} 2>&-")
-    assert ended.code == 0
-    assert len(ended.loaders) == 1
