@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import signal
 import tempfile
 from collections.abc import Generator, Iterator
@@ -74,6 +75,12 @@ def _accelerator_is_awake() -> None:
     """Opens an accelerator's descriptors before the first test is looked at."""
     if torch.accelerator.is_available():
         torch.zeros(1, device=torch.accelerator.current_accelerator())
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _heap_is_there() -> None:
+    """Multiprocessing keeps the memory of its values for good, once there was one."""
+    multiprocessing.RawValue("i")
 
 
 @pytest.fixture
