@@ -18,6 +18,7 @@ from stoker.host.arriving import classes
 from stoker.workers.lean import Lean
 
 _GIVE_ARRAYS = frozenset({"numpy", "pandas", "cv2", "h5py", "zarr", "scipy", "skimage"})
+_MAKE_NUMBERS = frozenset({"int", "float", "bool", "str", "len", "item", "tolist"})
 _MOST_FUNCTIONS = 200
 
 
@@ -42,7 +43,9 @@ def likely_arrays(dataset: Any) -> bool:
         if _is_stokers(thing):
             continue
         if isinstance(thing, arrays) or _package(type(thing)) in _GIVE_ARRAYS:
-            return True
+            if not _makes_numbers(dataset):
+                return True
+            continue
         waiting.extend(_functions(thing))
     seen = set[int]()
     while waiting and len(seen) < _MOST_FUNCTIONS:
@@ -55,6 +58,12 @@ def likely_arrays(dataset: Any) -> bool:
                 return True
             waiting.extend(_functions(value))
     return False
+
+
+def _makes_numbers(dataset: Any) -> bool:
+    """Whether its samples look as if they were plain numbers that it makes of what it holds."""
+    code = getattr(getattr(type(dataset), "__getitem__", None), "__code__", None)
+    return code is not None and not _MAKE_NUMBERS.isdisjoint(code.co_names)
 
 
 def _is_stokers(thing: Any) -> bool:
@@ -77,7 +86,11 @@ def _functions(thing: Any) -> Iterator[FunctionType]:
         return
     for kind in (thing if isinstance(thing, type) else type(thing)).__mro__:
         if is_own(kind.__module__):
-            yield from (each for each in vars(kind).values() if isinstance(each, FunctionType))
+            methods = vars(kind).items()  # Its constructor has run.
+            yield from (
+                each for name, each in methods
+                if name != "__init__" and isinstance(each, FunctionType)
+            )  # fmt: skip
 
 
 def _named(function: FunctionType) -> Iterator[Any]:

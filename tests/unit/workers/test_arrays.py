@@ -58,8 +58,17 @@ def test_arrays(dataset: Any) -> None:
     assert likely_arrays(dataset)
 
 
+class Sums:
+    def __init__(self) -> None:
+        self.held = np.ones((3, 4))
+
+    def __getitem__(self, index: int) -> int:
+        return int(self.held[index].sum())
+
+
 @pytest.mark.parametrize(
-    "dataset", [Plain(), Plain([1, "text"]), [1, 2], range(3), Plain(stoker.packed([{"n": 1}]))]
+    "dataset",
+    [Plain(), Plain([1, "text"]), [1, 2], range(3), Plain(stoker.packed([{"n": 1}])), Sums()],
 )
 def test_no_arrays(dataset: Any) -> None:
     assert not likely_arrays(dataset)
